@@ -7,7 +7,7 @@ Python process of Spark does so: the client and the codecs are loaded by what us
 Reading order:
 
 - `source`: `DefaultSource`, which Spark loads by name, and the readers that Spark drives.
-- `session`: `configure`, which names the quorum once for a Spark session.
+- `session`: `configure`, which names the quorum once for a Spark session; `attach`, for checkpoints of a session that runs.
 - `live_state`: `state`, the state of a running query as a table.
 - `jvm`: the jar with the file system `raftlake://`, and the settings under which Spark finds it.
 - `option_names`, `raw_options`, `options`, `schema`: the vocabulary of options; options as frozen values; the columns of source
@@ -38,7 +38,7 @@ Invariants:
 from __future__ import annotations
 
 from pyspark_raftlake.live_state import state
-from pyspark_raftlake.session import configure
+from pyspark_raftlake.session import attach, configure
 from pyspark_raftlake.source import DefaultSource
 
-__all__ = ["DefaultSource", "configure", "state"]
+__all__ = ["DefaultSource", "attach", "configure", "state"]

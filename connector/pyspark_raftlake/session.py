@@ -1,4 +1,4 @@
-"""`configure`: names the quorum once for a whole Spark session.
+"""`configure`: names the quorum once for a whole Spark session. `attach`: `raftlake://` for one that runs already.
 
 Spark hands filters to sources written in Python only where a setting says so: filters then leave out files of history. The
 source and the sink need no jar, and Spark's default sizes of Arrow batches are as fast as larger ones. Checkpoints at
@@ -15,6 +15,9 @@ from pyspark_raftlake.option_names import PUSHDOWN_SETTING, SERVERS_ENVIRONMENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: In front of the settings that Spark hands to Hadoop; those of a running session it hands over by their own names.
+_OF_HADOOP = "spark.hadoop."
 
 
 def configure(builder: SparkSession.Builder, quorum: str, http: str | None = None) -> SparkSession.Builder:
@@ -42,3 +45,26 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
     for name, value in checkpoint_settings(jar, quorum, http or http_servers(quorum), before).items():
         builder = builder.config(name, value)
     return builder
+
+
+def attach(spark: SparkSession, quorum: str, http: str | None = None) -> SparkSession:
+    """Make `raftlake://` a place for checkpoints of a session that runs already, as of a notebook; returns the session.
+
+    The jar goes to driver and executors by SQL `ADD JAR`. `quorum` and `http` are those of `configure`. The settings are
+    of this session alone: call it again for a `newSession()`. Start queries from the thread that called it, since Spark shows
+    the jar to that thread's queries. Raises ConfigError for what is no list of addresses, and where the jar was not built;
+    RaftlakeError where the quorum is asked and does not answer.
+    """
+    from raftlake.client.types import parse_servers
+
+    parse_servers(quorum)
+    jar = require_jar()
+    if http is not None:
+        parse_servers(http)
+    settings = checkpoint_settings(jar, http or http_servers(quorum))
+    if str(jar) not in spark.sparkContext.getConf().get(JARS_SETTING, "").split(","):
+        spark.sql(f"ADD JAR '{jar}'")
+    for name, value in settings.items():
+        if name != JARS_SETTING:
+            spark.conf.set(name.removeprefix(_OF_HADOOP), value)
+    return spark

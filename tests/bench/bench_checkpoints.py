@@ -1,7 +1,8 @@
 """What a small micro-batch waits for its checkpoint: walCommit and commitOffsets, in the quorum and on the local disk.
 
 Each round runs one driver after the other (`checkpoint_driver`): a JVM keeps Hadoop's file systems, so that settings of one
-would reach the next one. The peers are Spark's defaults, and the fastest settings that Spark has for a local disk.
+would reach the next one. The peers are Spark's defaults, the fastest settings that Spark has for a local disk, and Spark's
+defaults on a disk where each call takes 20 ms more, as at a store behind a network (`SlowFileSystem.java`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,15 +19,30 @@ from measure import Result, Rounds
 from our_nodes import our_quorum
 
 DRIVER = Path(__file__).with_name("checkpoint_driver.py")
+SLOW = Path(__file__).with_name("SlowFileSystem.java")
 ROUNDS = 3
 TIME_LIMIT_S = 180
 METHOD = "walCommit + commitOffsets of a batch of 10 rows without state, local[2], median of a driver's 60 batches after 20"
 
 
-def durations(kind: str, location: str, servers: tuple[str, str]) -> float:
+def build_slow(directory: Path) -> Path:
+    """The jar with SlowFileSystem."""
+    import pyspark
+
+    classes, jars = directory / "classes", Path(pyspark.__file__).parent / "jars"
+    command = ["javac", "-nowarn", "--release", "17", "-cp", f"{jars}/*", "-d", str(classes), str(SLOW)]
+    subprocess.run(command, check=True)
+    jar = directory / "slow.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for file in classes.rglob("*.class"):
+            archive.write(file, file.relative_to(classes))
+    return jar
+
+
+def durations(kind: str, location: str, servers: tuple[str, str], slow: Path) -> float:
     """The median of one driver's batches, in ms."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [sys.executable, str(DRIVER), kind, location, *servers]
+    command = [sys.executable, str(DRIVER), kind, location, *servers, str(slow)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
     if done.returncode:
         raise RuntimeError(f"the driver with {kind} checkpoints ended with {done.returncode}:\n{done.stderr[-3000:]}")
@@ -33,14 +50,16 @@ def durations(kind: str, location: str, servers: tuple[str, str]) -> float:
 
 
 def measure(directory: Path) -> Iterator[Result]:
-    default, best = Rounds(), Rounds()
+    default, best, far = Rounds(), Rounds(), Rounds()
+    slow = build_slow(directory)
     with our_quorum(directory / "raftlake") as quorum:
         servers = (quorum.bootstrap_servers, quorum.http_servers)
         for number in range(ROUNDS):
-            ours = durations("quorum", f"raftlake://bench/round-{number}", servers)
-            for rounds, kind in ((default, "default"), (best, "fastest")):
+            ours = durations("quorum", f"raftlake://bench/round-{number}", servers, slow)
+            for rounds, kind, scheme in ((default, "default", ""), (best, "fastest", ""), (far, "slow", "slow:")):
                 rounds.ours.append(ours)
-                rounds.peers.append(durations(kind, str(directory / f"{kind}-{number}"), servers))
+                rounds.peers.append(durations(kind, f"{scheme}{directory / f'{kind}-{number}'}", servers, slow))
     name = "checkpoint of a micro-batch"
     yield default.result(name=name, unit="ms", method=METHOD, peer="Spark's defaults, local disk", ratio_at_most=1 / 8)
+    yield far.result(name=name, unit="ms", method=METHOD, peer="Spark's defaults, 20 ms a call", ratio_at_most=1 / 8)
     yield best.result(name=name, unit="ms", method=METHOD, peer="Spark's fastest, local disk", ratio_at_most=1)

@@ -1,6 +1,7 @@
 """A driver of `bench_checkpoints`: runs small micro-batches, and prints how long their checkpoints took, as JSON.
 
-Arguments: the kind of checkpoints (quorum, default, fastest), where they are, bootstrap servers, HTTP servers.
+Arguments: the kind of checkpoints (quorum, default, fastest, slow), where they are, bootstrap servers, HTTP servers, and the
+jar with SlowFileSystem.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ FASTEST = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 
-kind, location, bootstrap, http = sys.argv[1:]
+SLOW = {"spark.hadoop.fs.slow.impl": "io.raftlake.bench.SlowFileSystem"}
+
+kind, location, bootstrap, http, slow_jar = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.ui.showConsoleProgress", "false")
 if kind == "quorum":
     builder = configure(builder, bootstrap, http=http)
-for name, value in FASTEST.items() if kind == "fastest" else ():
+settings = {"fastest": FASTEST, "slow": {**SLOW, "spark.jars": slow_jar}}
+for name, value in settings.get(kind, {}).items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")

@@ -78,6 +78,56 @@ def test_configure_makes_checkpoints_possible(monkeypatch: pytest.MonkeyPatch, j
         session.configure(builder, "h:1", http="nonsense")
 
 
+class Live:
+    """A running session: what was set, and what was run in SQL."""
+
+    def __init__(self, jars: str) -> None:
+        self.settings: dict[str, str] = {}
+        self.statements: list[str] = []
+        self.jars = jars
+
+    @property
+    def sparkContext(self) -> Live:
+        return self
+
+    @property
+    def conf(self) -> Live:
+        return self
+
+    def getConf(self) -> Live:
+        return self
+
+    def get(self, name: str, default: str) -> str:
+        return self.jars if name == "spark.jars" else default
+
+    def set(self, name: str, value: str) -> None:
+        self.settings[name] = value
+
+    def sql(self, statement: str) -> None:
+        self.statements.append(statement)
+
+
+def test_a_running_session_gets_the_jar_and_the_settings(monkeypatch: pytest.MonkeyPatch, jar: Path) -> None:
+    monkeypatch.setattr(session, "require_jar", lambda: jar)
+    monkeypatch.setattr(session, "http_servers", lambda quorum: f"asked-of-{quorum}")
+    live: Any = Live("/a.jar")
+    assert session.attach(live, "h:1", http="h:8,i:8") is live
+    assert live.statements == [f"ADD JAR '{jar}'"]
+    assert live.settings == {
+        "raftlake.http.servers": "h:8,i:8",
+        "fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
+        "fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
+        "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",
+    }
+    has_jar: Any = Live(f"/a.jar,{jar}")
+    session.attach(has_jar, "h:1")
+    assert has_jar.statements == []
+    assert has_jar.settings["raftlake.http.servers"] == "asked-of-h:1"
+    for wrong in (("nonsense", "h:8"), ("h:1", "nonsense")):
+        with pytest.raises(ConfigError, match="is not host:port"):
+            session.attach(live, *wrong)
+
+
 def test_spark_conf_prints_the_same_settings(
     monkeypatch: pytest.MonkeyPatch, jar: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

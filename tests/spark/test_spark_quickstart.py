@@ -58,6 +58,24 @@ def test_the_tour_ends_well_and_leaves_nothing_running(tmp_path: Path) -> None:
     wait_until_gone(str(data))
 
 
+def test_the_tour_of_state_ends_well_and_leaves_nothing_running(tmp_path: Path) -> None:
+    data = tmp_path / "tour"
+    done = subprocess.run(
+        [*COMMAND, "--state", "--data-dir", str(data), "--rows", "20000"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stdout + done.stderr, "a new user takes it for a failure"
+    for told in ("kill -9 of driver 1", "no longer owns this checkpoint", "all equal", "All agrees."):
+        assert told in done.stdout, done.stdout
+    # What the query keeps is in the quorum: no driver's directory has a checkpoint.
+    assert not list(data.glob("spark/**/offsets"))
+    wait_until_gone(str(data))
+
+
 def test_a_folder_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("keep")
     done = subprocess.run([*COMMAND, "--data-dir", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)

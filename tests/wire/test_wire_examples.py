@@ -57,6 +57,15 @@ def test_spark_totals(quorum: LocalQuorum, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_stateful_pipeline(quorum: LocalQuorum) -> None:
+    first = run_example("stateful_pipeline.py", quorum.bootstrap_servers)
+    assert first == ["batch 0: alice has 2 orders for 20.00", "batch 0: bob has 1 orders for 3.00"]
+    # The state of the first run, whose process is gone, is the beginning of the second.
+    second = run_example("stateful_pipeline.py", quorum.bootstrap_servers)
+    assert second == ["batch 1: alice has 4 orders for 40.00", "batch 1: bob has 2 orders for 6.00"]
+
+
+@pytest.mark.spark
 def test_spark_history(tmp_path: Path) -> None:
     from raftlake import LocalQuorum
 

@@ -77,11 +77,15 @@ def _options(
 def quickstart(
     data_dir: Annotated[Path | None, typer.Option(help="Keep the data here (default: a temporary folder).")] = None,
     rows: Annotated[int | None, typer.Option(help="Replay only so many records of the data set.")] = None,
+    state: Annotated[
+        bool, typer.Option("--state", help="The second tour: a query whose checkpoint and state are in the quorum.")
+    ] = False,
 ) -> None:
     """The tour: a quorum, real data through Spark, a killed leader, and a check that nothing was lost."""
+    from raftlake.quickstart.state_tour import StateTour
     from raftlake.quickstart.tour import run
 
-    raise typer.Exit(run(data_dir=data_dir, rows=rows))
+    raise typer.Exit(run(data_dir=data_dir, rows=rows, kind=StateTour if state else None))
 
 
 def main() -> NoReturn:

@@ -86,15 +86,13 @@ def no_jvm_left(output: Path, stop: Stop) -> Iterator[None]:
                     process.wait()
 
 
-@contextlib.contextmanager
-def spark_session(work_dir: Path, stop: Stop) -> Iterator[SparkSession]:
-    """A local Spark of two threads that logs to `work_dir/spark.log`; its JVM has ended when this returns."""
+def session_builder(work_dir: Path) -> SparkSession.Builder:
+    """Of a local Spark of two threads that logs to `work_dir/spark.log`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log4j = work_dir / "log4j2.properties"
     log4j.write_text(LOGGING.format(path=work_dir / "spark.log"))
-    output = work_dir / "spark.out"
-    builder = (
+    return (
         SparkSession.builder.master("local[2]")
         .appName("raftlake quickstart")
         .config("spark.driver.memory", "1g")
@@ -105,6 +103,13 @@ def spark_session(work_dir: Path, stop: Stop) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
+
+
+@contextlib.contextmanager
+def spark_session(work_dir: Path, stop: Stop) -> Iterator[SparkSession]:
+    """A local Spark of two threads that logs to `work_dir/spark.log`; its JVM has ended when this returns."""
+    builder = session_builder(work_dir)
+    output = work_dir / "spark.out"
     with no_jvm_left(output, stop):
         try:
             session = builder.getOrCreate()
@@ -155,7 +160,7 @@ def flights_of(records: DataFrame) -> DataFrame:
 
 
 def start_statistics(
-    spark: SparkSession, bootstrap_servers: str, topic: str, *, offsets_per_trigger: int, checkpoint: Path
+    spark: SparkSession, bootstrap_servers: str, topic: str, *, offsets_per_trigger: int, checkpoint: Path | str
 ) -> StreamingQuery:
     """The streaming query: delay statistics per carrier and hour, kept in the in-memory table `delays`."""
     records = (

@@ -53,8 +53,9 @@ class QuickstartFailed(RaftlakeError):
     """A number did not agree, or something did not happen in time."""
 
 
-def run(data_dir: Path | None = None, rows: int | None = None) -> int:
-    """The tour. `rows` limits the data set (default: all of it). Returns the exit code; prints as it goes."""
+def run(data_dir: Path | None = None, rows: int | None = None, kind: type[Tour] | None = None) -> int:
+    """The tour, or another `kind` of it. `rows` limits the data set (default: all of it). Returns the exit code; prints as it
+    goes."""
     console = Console(highlight=False)
     started = time.perf_counter()
     stop = Stop()
@@ -65,7 +66,7 @@ def run(data_dir: Path | None = None, rows: int | None = None) -> int:
         if rows is not None and rows < 1:
             raise ConfigError(f"--rows: must be at least 1, got {rows}")
         directory = _own_directory(data_dir)
-        run_stoppable(Tour(console, directory, rows, stop).run, stop)
+        run_stoppable((kind or Tour)(console, directory, rows, stop).run, stop)
     except (KeyboardInterrupt, Interrupted):
         if data_dir is None and directory is not None:
             shutil.rmtree(directory, ignore_errors=True)

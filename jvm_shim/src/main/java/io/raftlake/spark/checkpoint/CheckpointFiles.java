@@ -5,6 +5,7 @@ import io.raftlake.spark.fs.QuorumFiles;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Abortable;
@@ -20,7 +21,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * stream is closed. Reads see what was committed before they began.
  *
  * <p>The first call for a query run, on a thread of the run, settles which run the manager works for: from then on every
- * change of the manager is fenced ({@link Ownership}). Calls on threads of users, who begin or inspect queries, are not.
+ * change of the manager is fenced ({@link Ownership}). What the owner of the checkpoint knows of a directory, it does not ask
+ * ({@link NewestBatch}). Calls on threads of users, who begin or inspect queries, are not.
  */
 public final class CheckpointFiles implements CheckpointFileManager {
     private final RaftlakeFileSystem fileSystem;
@@ -37,10 +39,17 @@ public final class CheckpointFiles implements CheckpointFileManager {
     }
 
     CheckpointFiles(Path path, Configuration conf, Run.Finder runs) throws IOException {
-        this.fileSystem = (RaftlakeFileSystem) path.getFileSystem(conf);
+        this.fileSystem = (RaftlakeFileSystem) path.getFileSystem(withThisJar(conf));
         this.path = fileSystem.makeQualified(path);
         this.conf = conf;
         this.runs = runs;
+    }
+
+    /** A jar that came to a running session by ADD JAR has a class loader of its own, which the session's settings do not know. */
+    private static Configuration withThisJar(Configuration conf) {
+        Configuration own = new Configuration(conf);
+        own.setClassLoader(CheckpointFiles.class.getClassLoader());
+        return own;
     }
 
     /** The files, as the run of this thread may change them. Throws CheckpointFencedException for a run that was replaced. */
@@ -70,6 +79,11 @@ public final class CheckpointFiles implements CheckpointFileManager {
         return new Fenced(files.fenced(ownership), ownership);
     }
 
+    /** What is known of a directory without asking: nothing before the manager is fenced. */
+    private Optional<NewestBatch> newestIn(Path directory) {
+        return fenced == null || directory == null ? Optional.empty() : fenced.ownership().newestIn(directory);
+    }
+
     private Path whole(Path given) {
         return fileSystem.makeQualified(given);
     }
@@ -77,7 +91,10 @@ public final class CheckpointFiles implements CheckpointFileManager {
     @Override
     public CancellableFSDataOutputStream createAtomic(Path given, boolean overwriteIfPossible) {
         try {
-            return new AtomicStream(files().createAtClose(whole(given), overwriteIfPossible));
+            Path file = whole(given);
+            QuorumFiles files = files();
+            newestIn(file.getParent()).ifPresent(newest -> newest.created(file.getName()));
+            return new AtomicStream(files.createAtClose(file, overwriteIfPossible));
         } catch (IOException error) {
             throw sneaky(error);
         }
@@ -102,6 +119,8 @@ public final class CheckpointFiles implements CheckpointFileManager {
     public FileStatus[] list(Path given, PathFilter filter) {
         try {
             FileStatus[] all = files().list(whole(given));
+            List<String> names = Arrays.stream(all).map(status -> status.getPath().getName()).toList();
+            newestIn(whole(given)).ifPresent(newest -> newest.listed(names));
             return Arrays.stream(all).filter(status -> filter.accept(status.getPath())).toArray(FileStatus[]::new);
         } catch (IOException error) {
             throw sneaky(error);
@@ -117,10 +136,16 @@ public final class CheckpointFiles implements CheckpointFileManager {
         }
     }
 
+    /** Whether the next batch is there is what each batch asks: the owner knows it ({@link NewestBatch}). */
     @Override
     public boolean exists(Path given) {
         try {
-            boolean exists = files().exists(whole(given));
+            Path path = whole(given);
+            QuorumFiles files = files();
+            if (newestIn(path.getParent()).filter(newest -> newest.isAbsent(path.getName())).isPresent()) {
+                return false;
+            }
+            boolean exists = files.exists(path);
             if (exists && fenced != null) {
                 fenced.ownership().confirmWhatWasFound();
             }

@@ -12,7 +12,9 @@ import java.io.IOException;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
 import org.apache.hadoop.fs.Path;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -30,12 +32,18 @@ final class Ownership implements Fence {
     private static final Logger LOG = LoggerFactory.getLogger(Ownership.class);
     private static final int LOOKS_MAX = 1000;
     private static final long UNKNOWN = -1;
+
+    /** The directories of a checkpoint into which the driver alone writes, a file for each batch. */
+    private static final Set<String> LOGS = Set.of("offsets", "commits");
+
     private static final Map<String, Ownership> OF_THIS_PROCESS = new ConcurrentHashMap<>();
 
     private final KeySpace space;
     private final CheckpointRoot root;
     private final Run run;
     private final String key;
+    private final Map<String, NewestBatch> newest =
+            LOGS.stream().collect(Collectors.toUnmodifiableMap(log -> log, log -> new NewestBatch()));
     private long version = UNKNOWN;
     private String lostTo;
 
@@ -144,6 +152,12 @@ final class Ownership implements Fence {
         if (run.isOfDriver()) {
             confirm();
         }
+    }
+
+    /** Of the driver, in the logs that no task writes. */
+    Optional<NewestBatch> newestIn(Path directory) {
+        boolean isLog = root.path().equals(directory.getParent()) && LOGS.contains(directory.getName());
+        return isLog && run.isOfDriver() ? Optional.of(newest.get(directory.getName())) : Optional.empty();
     }
 
     private boolean isMine(Entry entry) {

@@ -22,10 +22,17 @@ public final class MemoryKeySpace implements KeySpace {
 
     private final TreeMap<String, Entry> entries = new TreeMap<>(Keys.ORDER);
     private long version = 10;
+    private long reads;
 
     @Override
     public synchronized Optional<Entry> get(String key) {
+        reads++;
         return Optional.ofNullable(entries.get(key));
+    }
+
+    /** How often a key was asked for, or a list. */
+    public synchronized long reads() {
+        return reads;
     }
 
     public synchronized List<String> keys(String prefix) {
@@ -34,6 +41,7 @@ public final class MemoryKeySpace implements KeySpace {
 
     @Override
     public synchronized Page list(ListRequest request) {
+        reads++;
         List<Entry> rows = new ArrayList<>();
         List<String> prefixes = new ArrayList<>();
         long bytes = 0;
