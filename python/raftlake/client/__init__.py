@@ -15,6 +15,7 @@ Reading order:
 - `deadline`: the time limit of one operation, and the pauses between its attempts.
 - `producer`, `partitioner`: `AsyncProducer`, which makes the batches; the partition of a record.
 - `sender`, `produce_answer`: the appends to one partition, in order and retried; the meaning of each answer.
+- `transactions`: producers of one transaction each, and the coordinator that knows the open ones.
 - `lanes`, `stall_watch`: producer ids and their sequences; the detection of a leader that answers no append.
 - `reader`: raw batches, records and offsets, from the leader or from a follower. `aborted`: which batches it leaves out.
 - `admin`, `partition_admin`, `voters`: topics and the cluster; partitions and deleted records; changes of voters (KIP-853).
@@ -38,7 +39,7 @@ from __future__ import annotations
 from raftlake.client.aio import AsyncClient
 from raftlake.client.errors import KvConflict, NoReachableNode, NoRoom, OffsetOutOfRange, RangeTooLarge
 from raftlake.client.producer import AsyncProducer
-from raftlake.client.sync import Client, Producer
+from raftlake.client.sync import Client, Producer, TransactionalProducer
 from raftlake.client.types import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -58,6 +59,7 @@ from raftlake.client.types import (
     KvEvent,
     KvPage,
     NewRecord,
+    OpenTransaction,
     PartitionDescription,
     Record,
     TopicDescription,
@@ -93,6 +95,7 @@ __all__ = [
     "NoReachableNode",
     "NoRoom",
     "OffsetOutOfRange",
+    "OpenTransaction",
     "PartitionDescription",
     "Producer",
     "Put",
@@ -101,4 +104,5 @@ __all__ = [
     "Record",
     "ReplicaDescription",
     "TopicDescription",
+    "TransactionalProducer",
 ]
