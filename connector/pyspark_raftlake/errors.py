@@ -17,8 +17,18 @@ HOW_TO_GO_ON = (
     'query to fail on such cases, set the source option "failOnDataLoss" to "false".'
 )
 
+#: What one line of an error may have.
+LINE_CHARACTERS_MAX = 250
 #: Topics that an error lists, those with a similar name first.
 TOPICS_SHOWN_MAX = 10
+
+
+class QuorumUnavailable(RaftlakeError):
+    """The quorum was away for longer than the query may wait."""
+
+    def __init__(self, what: str, tries: int, waited_ms: float, cause: Exception) -> None:
+        told = f"the quorum could not be asked for {what} in {waited_ms / 1000:.0f} s ({tries} tries): {cause}"
+        super().__init__(told if len(told) <= LINE_CHARACTERS_MAX else told[: LINE_CHARACTERS_MAX - 1] + "…")
 
 
 class DataLoss(RaftlakeError):

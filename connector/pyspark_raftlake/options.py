@@ -32,6 +32,12 @@ from pyspark_raftlake.raw_options import RawOptions
 from raftlake.errors import ConfigError, without_secrets
 
 _DELAY_MS_DEFAULT = 15 * 60_000
+#: As Kafka's default.api.timeout.ms.
+ASK_MS_DEFAULT = 60_000
+#: An outage of two minutes, and time for the nodes to start and to elect.
+OUTAGE_MS_MAX = 150_000
+#: The longest that nodes allow by default (transaction.max.timeout.ms).
+TRANSACTION_MS_MAX = 900_000
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -70,11 +76,32 @@ class TierOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long an outage of the quorum is waited for."""
+
+    #: How long one question is asked, ms.
+    ask_ms: int = ASK_MS_DEFAULT
+    #: How often a question that was not answered is asked once more, and the pause before it, ms.
+    retries_max: int = 3
+    interval_ms: int = 1_000
+    #: One request on one connection, ms; None: as the client thinks right.
+    request_ms: int | None = None
+
+    @property
+    def total_ms(self) -> int:
+        """All that a question may take."""
+        return self.ask_ms * (self.retries_max + 1) + self.interval_ms * self.retries_max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quorum:
     """Where the nodes are. One client per worker process and value of this class."""
 
     bootstrap_servers: str
     client_id: str
+    patience: Patience = Patience()
+    #: A query runs, and the nodes were there when it began: to find none of them is an outage. Else the address may be wrong.
+    is_running: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +183,10 @@ class SinkOptions:
     #: Takes precedence over a topic column; None: every row names its topic.
     topic: str | None
     compression: str
+    #: From the submission of a batch on, retries included, ms.
+    delivery_ms_max: int = OUTAGE_MS_MAX
+    #: How long the rows of a task may wait for the commit of their batch, ms.
+    transaction_ms_max: int = TRANSACTION_MS_MAX
 
 
 def parse_source_options(raw: Mapping[str, str]) -> SourceOptions:
@@ -170,8 +201,14 @@ def parse_source_options(raw: Mapping[str, str]) -> SourceOptions:
         raise ConfigError(
             f"The value of minOffsetsPerTrigger({offsets_min}) is higher than the maxOffsetsPerTrigger({offsets_max})."
         )
+    patience = Patience(
+        ask_ms=options.positive(names.API_TIMEOUT) or ASK_MS_DEFAULT,
+        retries_max=options.count(names.FETCH_RETRIES, Patience().retries_max),
+        interval_ms=options.count(names.FETCH_RETRY_INTERVAL, Patience().interval_ms),
+        request_ms=options.positive(names.REQUEST_TIMEOUT),
+    )
     return SourceOptions(
-        quorum=_quorum(options),
+        quorum=_quorum(options, patience),
         selection=selection,
         starting=_position(options, names.STARTS, selection),
         ending=_position(options, names.ENDS, selection),
@@ -197,14 +234,21 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
     topic = options.get(names.TOPIC)
     if topic == "":
         raise errors.wrong_value(names.TOPIC, topic, "the name of a topic")
+    patience = Patience(
+        ask_ms=options.positive(names.BLOCK_TIMEOUT) or OUTAGE_MS_MAX,
+        retries_max=0,
+        request_ms=options.positive(names.REQUEST_TIMEOUT),
+    )
     return SinkOptions(
-        quorum=_quorum(options),
+        quorum=_quorum(options, patience),
         topic=topic,
         compression=options.choice(names.COMPRESSION, _COMPRESSIONS, "none"),
+        delivery_ms_max=options.positive(names.DELIVERY_TIMEOUT) or OUTAGE_MS_MAX,
+        transaction_ms_max=options.positive(names.TRANSACTION_TIMEOUT) or TRANSACTION_MS_MAX,
     )
 
 
-def _quorum(options: RawOptions) -> Quorum:
+def _quorum(options: RawOptions, patience: Patience) -> Quorum:
     given = options.given((names.SERVERS, names.SERVERS_SHORT))
     values = {options.require(name) for name in given} or {os.environ.get(names.SERVERS_ENVIRONMENT, "")}
     if len(values) > 1:
@@ -215,7 +259,7 @@ def _quorum(options: RawOptions) -> Quorum:
     from raftlake.client.types import parse_servers
 
     parse_servers(servers)
-    return Quorum(bootstrap_servers=servers, client_id=options.get(names.CLIENT_ID) or "pyspark-raftlake")
+    return Quorum(bootstrap_servers=servers, client_id=options.get(names.CLIENT_ID) or "pyspark-raftlake", patience=patience)
 
 
 def _tier(options: RawOptions) -> TierOptions:

@@ -61,9 +61,7 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, NoReachableNode | Disconnected)
 
 
-def patiently(
-    ask: Callable[[], T], patience: Patience, what: str, sleep: Callable[[float], None] = time.sleep
-) -> T:
+def patiently(ask: Callable[[], T], patience: Patience, what: str, sleep: Callable[[float], None] = time.sleep) -> T:
     """What `ask` returns, asked again while the quorum is away. QuorumUnavailable in one line when patience is over."""
     asked_at = time.monotonic()
     for retry in range(patience.retries_max + 1):
