@@ -31,6 +31,21 @@ class QuorumUnavailable(RaftlakeError):
         super().__init__(told if len(told) <= LINE_CHARACTERS_MAX else told[: LINE_CHARACTERS_MAX - 1] + "…")
 
 
+class SinkFenced(RaftlakeError):
+    """A newer run of the query owns the sink, so nothing became visible."""
+
+    def __init__(self, app: str, run: str, owner: str, batch: int | None = None) -> None:
+        what = "nothing" if batch is None else f"nothing of batch {batch}"
+        super().__init__(
+            f"run {run} no longer owns the sink of {app}, and {what} became visible. The owner is {owner}. "
+            "The run that wrote last goes on; to go on here instead, start the query here again"
+        )
+
+
+class SinkFailed(RaftlakeError):
+    """A batch could not become visible, and did not."""
+
+
 class DataLoss(RaftlakeError):
     """Offsets that the query has to read are not there any more, and `failOnDataLoss` is true."""
 

@@ -38,6 +38,9 @@ TIER_URI = "tier.uri"
 #: Options of the store of the tables, as delta-rs names them, follow this prefix. Their values are shown nowhere.
 TIER_STORAGE_PREFIX = "tier.storage."
 TOPIC = "topic"
+#: As Delta names them: a batch write of an app with a version that was written before does nothing.
+TXN_APP = "txnAppId"
+TXN_VERSION = "txnVersion"
 #: How often a question of the driver is asked again in an outage, and the pause before it.
 FETCH_RETRIES = "fetchOffset.numRetries"
 FETCH_RETRY_INTERVAL = "fetchOffset.retryIntervalMs"
@@ -73,7 +76,7 @@ SOURCE_OPTIONS_WITHOUT_EFFECT = (
     "kafkaConsumer.pollTimeoutMs",
 )
 #: Options of the sink that mean something here.
-SINK_OPTIONS = (SERVERS, SERVERS_SHORT, TOPIC)
+SINK_OPTIONS = (SERVERS, SERVERS_SHORT, TOPIC, TXN_APP, TXN_VERSION)
 #: `includeHeaders`: the sink writes headers whenever there is a headers column, as Kafka's does. The others are read by
 #: Spark itself, which hands every option of a streaming writer to its sink.
 SINK_OPTIONS_WITHOUT_EFFECT = (

@@ -185,6 +185,9 @@ class SinkOptions:
     compression: str
     #: From the submission of a batch on, retries included, ms.
     delivery_ms_max: int = OUTAGE_MS_MAX
+    #: Of a batch write that is to happen once: for whom it is, and its number, which only rises.
+    app: str | None = None
+    app_version: int = -1
     #: How long the rows of a task may wait for the commit of their batch, ms.
     transaction_ms_max: int = TRANSACTION_MS_MAX
 
@@ -234,6 +237,9 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
     topic = options.get(names.TOPIC)
     if topic == "":
         raise errors.wrong_value(names.TOPIC, topic, "the name of a topic")
+    app = options.get(names.TXN_APP)
+    if (app is None) != (options.get(names.TXN_VERSION) is None) or app == "":
+        raise ConfigError(f"Options '{names.TXN_APP}' and '{names.TXN_VERSION}' go together: who writes, and a rising number")
     patience = Patience(
         ask_ms=options.positive(names.BLOCK_TIMEOUT) or OUTAGE_MS_MAX,
         retries_max=0,
@@ -243,6 +249,8 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
         quorum=_quorum(options, patience),
         topic=topic,
         compression=options.choice(names.COMPRESSION, _COMPRESSIONS, "none"),
+        app=app,
+        app_version=options.count(names.TXN_VERSION, -1),
         delivery_ms_max=options.positive(names.DELIVERY_TIMEOUT) or OUTAGE_MS_MAX,
         transaction_ms_max=options.positive(names.TRANSACTION_TIMEOUT) or TRANSACTION_MS_MAX,
     )

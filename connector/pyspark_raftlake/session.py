@@ -54,7 +54,7 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
 
 
 def _with_python(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Name the Python of the workers where nobody has. The driver's JVM reads the environment, executors elsewhere the setting."""
+    """Name the Python of the workers where nobody has: the JVM reads the environment, other machines the setting."""
     if os.environ.get(PYTHON_ENVIRONMENT) or getattr(builder, "_options", {}).get(PYTHON_SETTING) or not sys.executable:
         return builder
     os.environ[PYTHON_ENVIRONMENT] = sys.executable

@@ -223,7 +223,7 @@ def test_an_outage_amid_a_range_is_waited_for(pieces: FakeQuorum, monkeypatch: p
     assert [node for offset, node in pieces.fetches if offset == 2] == [None, None, None]
     monkeypatch.setattr(Patience, "total_ms", -1)
     pieces.fetch_script = [away]
-    with pytest.raises(IncompleteRange, match="no node had offset 0 for .* no node answers"):
+    with pytest.raises(IncompleteRange, match=r"no node had offset 0 for .* no node answers"):
         rows(pieces, task(0, 5))
 
 
