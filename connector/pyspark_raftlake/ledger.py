@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_raftlake import sink_keys as keys
+from raftlake.client import sink_keys as keys
 from pyspark_raftlake.errors import QuorumUnavailable, SinkFailed, SinkFenced
 from pyspark_raftlake.patience import is_outage
-from pyspark_raftlake.sink_keys import CommittedBatch, Driver, Job, Owner
+from raftlake.client.sink_keys import CommittedBatch, Driver, Job, Owner
 from raftlake.client.errors import KvConflict
 from raftlake.client.types import EndTxn, OpenTransaction
 from raftlake.errors import RaftlakeError, UnknownOutcome

@@ -25,7 +25,7 @@ from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import SinkFailed, UnsupportedMode
 from pyspark_raftlake.options import SinkOptions
 from pyspark_raftlake.schema import sink_columns
-from pyspark_raftlake.sink_keys import CommittedBatch, Driver, app_transactions, owner_key
+from raftlake.client.sink_keys import CommittedBatch, Driver, app_transactions, owner_key
 
 if TYPE_CHECKING:
     from pyspark_raftlake.ledger import Ledger, Standing

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
-from pyspark_raftlake import sink_keys as keys
+from raftlake.client import sink_keys as keys
 from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import SinkFailed
 from pyspark_raftlake.ledger import JobNumber, Ledger, Standing
-from pyspark_raftlake.sink_keys import Driver
+from raftlake.client.sink_keys import Driver
 from pyspark_raftlake.worker_memory import settle
 from pyspark_raftlake.writer import Written, write_rows
 from raftlake.errors import RaftlakeError

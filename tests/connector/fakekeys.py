@@ -9,7 +9,7 @@ from typing import Any
 from raftlake.client.errors import KvConflict
 from raftlake.client.types import EndTxn, KvEntry, KvPage, OpenTransaction
 from raftlake.errors import RequestRejected, UnknownOutcome
-from raftlake.kv.commands import Delete, Put
+from raftlake.kv.commands import Delete, DeletePrefix, Put
 
 
 @dataclass
@@ -82,7 +82,12 @@ class FakeKeys:
         return KvPage(entries=found, more=len(names) > len(found), version=self.version)
 
     def txn(
-        self, compare: Mapping[str, int], ops: Sequence[Put | Delete | EndTxn], *, timeout_ms: float | None = None
+        self,
+        compare: Mapping[str, int],
+        ops: Sequence[Put | Delete | DeletePrefix | EndTxn],
+        *,
+        newest: Mapping[str, int] | None = None,
+        timeout_ms: float | None = None,
     ) -> int:
         if self.before_txn:
             self.before_txn.pop(0)()
@@ -91,17 +96,25 @@ class FakeKeys:
             raise outcome
         if outcome == "lost before":
             raise UnknownOutcome("no answer")
-        version = self._apply(compare, ops)
+        version = self._apply(compare, ops, newest or {})
         if outcome == "lost after":
             raise UnknownOutcome("no answer")
         return version
 
-    def _apply(self, compare: Mapping[str, int], ops: Sequence[Put | Delete | EndTxn]) -> int:
+    def _apply(
+        self, compare: Mapping[str, int], ops: Sequence[Put | Delete | DeletePrefix | EndTxn], newest: Mapping[str, int]
+    ) -> int:
         self.commands.append(list(ops))
         current = {key: self._version(key) for key, version in compare.items() if self._version(key) != version}
         refused = {op.producer_id: why for op in ops if isinstance(op, EndTxn) and (why := self._why_not(op))}
-        if current or refused:
-            raise KvConflict(current, refused)
+        newer = {
+            prefix: version
+            for key, (_, version) in self.entries.items()
+            for prefix, limit in newest.items()
+            if key.startswith(prefix) and version > limit
+        }
+        if current or refused or newer:
+            raise KvConflict(current, refused, newer)
         self.version += 1
         for op in ops:
             match op:
@@ -109,6 +122,8 @@ class FakeKeys:
                     self.entries[key] = (value, self.version)
                 case Delete(key=key):
                     self.entries.pop(key, None)
+                case DeletePrefix(prefix=prefix):
+                    self.entries = {key: entry for key, entry in self.entries.items() if not key.startswith(prefix)}
                 case EndTxn():
                     self._of(op.producer_id).state = "Committed" if op.commit else "Aborted"
         return self.version

@@ -13,7 +13,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from connector.fakelog import FakeQuorum
 from pyspark_raftlake import sink, sink_task
-from pyspark_raftlake import sink_keys as keys
+from raftlake.client import sink_keys as keys
 from pyspark_raftlake.errors import InvalidRow, SinkFailed, SinkFenced, UnsupportedMode
 from pyspark_raftlake.options import SinkOptions, parse_sink_options
 from pyspark_raftlake.sink import BatchWriter, StreamWriter, count_rows, this_driver

@@ -12,6 +12,7 @@ Reading order:
 - `tier`, `tier_facts`: `raftlake tier status` and `raftlake tier verify`; what they gather of the quorum and its nodes.
 - `tier_undo`: `raftlake tier undo`, which takes back what other programs have done to a table.
 - `quorum`: `raftlake describe`, in the layout of Kafka's kafka-metadata-quorum.
+- `sinks`: `raftlake sinks`, which tells what exactly-once sinks have committed.
 - `spark`: `raftlake spark-conf`, the settings of Spark for checkpoints at `raftlake://`.
 - `voters`: `raftlake voters`, which lists and changes the voters (KIP-853).
 - `node`: `raftlake local`, `raftlake format`, `raftlake serve` and `raftlake dump`.

@@ -20,6 +20,7 @@ Reading order:
 - `reader`: raw batches, records and offsets, from the leader or from a follower. `aborted`: which batches it leaves out.
 - `admin`, `partition_admin`, `voters`: topics and the cluster; partitions and deleted records; changes of voters (KIP-853).
 - `config_admin`: the configs of topics, changed and read.
+- `sink_keys`: the keys and transactional ids of exactly-once sinks.
 - `kv`, `kv_answers`, `sse`: the key-value space over HTTP; the meaning of its answers; server-sent events.
 
 Callers: programs of users, `cli`, `quickstart` and `pyspark_raftlake`. The client calls `wire`, `kv/commands.py` and `errors`,

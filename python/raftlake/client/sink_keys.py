@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 ROOT = "/sinks/"
 APPS = ROOT + "apps/"
@@ -147,6 +147,11 @@ def decode_job(value: bytes | None) -> Job:
 def app_prefix(app: str) -> str:
     """What the keys of an app begin with."""
     return f"{APPS}{quote(app, safe='')}/"
+
+
+def app_of(name: str) -> str:
+    """The app whose name stands so in keys."""
+    return unquote(name)
 
 
 def owner_key(app: str) -> str:
