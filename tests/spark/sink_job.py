@@ -2,7 +2,7 @@
 
 Arguments: bootstrap servers, the checkpoint location, a directory for this process. There it leaves `run` (the run id), `query`
 (the query id) and, when the query has ended, `error` (why; empty where a file `stop` was found). The first attempt of a task
-fails at rows whose value ends with 7, when it has written others.
+fails at rows whose value ends with 17, when it may have written others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def stumble(batches: Iterator[Any]) -> Iterator[Any]:
     assert context is not None
     for batch in batches:
         for row in range(len(batch)):
-            if context.attemptNumber() == 0 and batch.column("value")[row].as_py().endswith(b"7"):
+            if context.attemptNumber() == 0 and batch.column("value")[row].as_py().endswith(b"17"):
                 raise ValueError("this attempt is to fail")
             yield batch.slice(row, 1)
 
@@ -47,7 +47,7 @@ def note(name: str, text: str) -> None:
 
 
 source = spark.readStream.format("raftlake").option("subscribe", "in").option("startingOffsets", "earliest")
-rows = source.option("maxOffsetsPerTrigger", 24).load().select("key", "value")
+rows = source.option("maxOffsetsPerTrigger", 20).load().select("key", "value")
 sink = rows.mapInArrow(stumble, rows.schema).writeStream.format("raftlake").option("topic", "out")
 query = sink.option("checkpointLocation", location).trigger(processingTime="50 milliseconds").start()
 note("query", str(query.id))

@@ -5,7 +5,7 @@
 | `/sinks/apps/<app>/owner` | who may commit: `run`, `query`, `host`, `pid`, `since_ms` (as in the owner key of a checkpoint), `generation` (a number, one more with each owner), `before` (the runs that were owners, oldest first, 32 at most) |
 | `/sinks/apps/<app>/batch` | what was committed last: `batch`, `run`, `rows`, `tasks`, `at_ms`, `topics` (rows by topic) |
 | `/sinks/jobs/<number>` | a batch write: `job`, `host`, `pid`, `since_ms`, and `is_done` once it has ended |
-| `/sinks/once/<app>/<name>` | a side effect that was done: `batch`, `at_ms` |
+| `/sinks/once/<app>/<name>` | the last batch of which a side effect was done: `batch`, `at_ms`, `by` (a name of the try) |
 
 `<app>` is the id of a streaming query, or the `txnAppId` of a batch write, percent-encoded. Members of a value that are not known
 are kept by nobody and hinder nobody. Times are ms since 1970.
