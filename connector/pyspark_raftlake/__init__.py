@@ -20,7 +20,8 @@ Reading order:
 - `ledger`: owners and batches of sinks in the quorum, and the one command that commits a batch.
 - `writer`, `partitioner`: on an executor, Arrow record batches into the log; the partition of each row.
 - `foreach`: the same guarantee within `foreachBatch`.
-- `patience`: outages of the quorum. `connections`, `worker_memory`: one client for each quorum and process; the garbage collector of a Python worker.
+- `patience`: outages of the quorum.
+- `connections`, `worker_memory`: one client for each quorum and process; the garbage collector of a Python worker.
 - `errors`: every error of the connector, worded in one place.
 
 Callers: Spark, in its Python processes on the driver and on the executors. The package calls `client`, `arrow`, `wire`,

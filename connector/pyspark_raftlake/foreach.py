@@ -1,8 +1,9 @@
 """The sink's guarantee within a user's function: `foreachBatch` with writes that happen once.
 
-`foreach_batch(function)` wraps the function for `writeStream.foreachBatch`. The function gets a third argument, the `Batch`. Its
-`txn_options()` go to each write: Delta and raftlake both leave out a write that they have seen. `Once` marks any other side effect
-as done, by a compare-and-set in the quorum. A run that was replaced by a newer one is refused before the function is called.
+`foreach_batch(function)` wraps the function for `writeStream.foreachBatch`. The function gets a third argument, the `Batch`.
+Its `txn_options()` go to each write: Delta and raftlake both leave out a write that they have seen. `Once` marks any other side
+effect as done, by a compare-and-set in the quorum. A run that was replaced by a newer one is refused before the function is
+called.
 
 Several writes to raftlake in one function need names of their own: an app with a version writes once. For Delta the same name
 may go to several tables, since each table notes down its own.
@@ -44,7 +45,7 @@ class Batch:
     quorum: Quorum
 
     def txn_options(self, name: str = "") -> dict[str, str]:
-        """Options of a write that is to happen once, for Delta and for raftlake. `name` tells several writes to raftlake apart."""
+        """Options of a write that is to happen once, for Delta and for raftlake. `name` tells writes to raftlake apart."""
         return txn_options(self.number, self.query, name)
 
     def once(self, name: str) -> Once:
@@ -88,9 +89,9 @@ def quorum_of(servers: str | None) -> Quorum:
 class Once:
     """Whether a side effect of a batch was done already: a mail, a call of another service.
 
-    `with batch.once("mail") as is_first:` is true for the batch that has not been marked, and marks it at the end of the block. A
-    driver that is killed amid the block leaves no mark, so the effect may happen once more then; `claim` marks first instead, so
-    it may not happen at all.
+    `with batch.once("mail") as is_first:` is true for a batch that is not marked, and marks it at the end of the block. A driver
+    that is killed amid the block leaves no mark, so the effect may happen once more. `claim` marks first instead: then the
+    effect may not happen at all.
     """
 
     quorum: Quorum
@@ -131,4 +132,3 @@ class Once:
         key = keys.once_key(self.app, self.name)
         found = client_of(self.quorum).kv.get(key, timeout_ms=self.quorum.patience.total_ms)
         return (-1, 0, None) if found is None else (keys.decode_batch(found.value).batch, found.version, found.value)
-

@@ -1,8 +1,8 @@
 """Which batches of a sink are visible, and who may make the next one so: every change of the sink's keys.
 
-`enter` makes the run of a task the owner of its app, or refuses a run that was replaced. `commit` is one command: all or nothing
-of a batch becomes visible, if the owner and the last batch are those that the tasks found. After an unknown outcome the same
-command is sent again: it compares the version of the batch, so it takes effect once. `sweep` aborts what nobody committed.
+`enter` makes the run of a task the owner of its app, or refuses a run that was replaced. `commit` is one command: all or
+nothing of a batch becomes visible, if the owner and the last batch are those that the tasks found. After an unknown outcome the
+same command is sent again: it compares the version of the batch, so it takes effect once. `sweep` aborts what nobody committed.
 
 The run that comes last owns the app. A run is told from one that was replaced by the names in the owner key, and by no clock. A
 run that was started first and writes first later is taken for the newer one. Then its batch numbers are old, and it writes
@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from raftlake.client import sink_keys as keys
 from pyspark_raftlake.errors import QuorumUnavailable, SinkFailed, SinkFenced
 from pyspark_raftlake.patience import is_outage
-from raftlake.client.sink_keys import CommittedBatch, Driver, Job, Owner
+from raftlake.client import sink_keys as keys
 from raftlake.client.errors import KvConflict
+from raftlake.client.sink_keys import CommittedBatch, Driver, Job, Owner
 from raftlake.client.types import EndTxn, OpenTransaction
 from raftlake.errors import RaftlakeError, UnknownOutcome
 from raftlake.kv.commands import ABSENT, OPERATIONS_MAX, Delete, Put

@@ -1,8 +1,8 @@
 """One task of a write, on an executor: its rows under a transaction of its own.
 
 A task of an app first makes its run the owner, or is told that another one is. A batch that is visible already is not written
-again, and its rows are not asked for. An attempt that fails aborts its transaction; one that is killed cannot, and leaves that to
-the driver.
+again, and its rows are not asked for. An attempt that fails aborts its transaction. One that is killed cannot, and leaves that
+to the driver.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
-from raftlake.client import sink_keys as keys
 from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import SinkFailed
 from pyspark_raftlake.ledger import JobNumber, Ledger, Standing
-from raftlake.client.sink_keys import Driver
 from pyspark_raftlake.worker_memory import settle
 from pyspark_raftlake.writer import Written, write_rows
+from raftlake.client import sink_keys as keys
+from raftlake.client.sink_keys import Driver
 from raftlake.errors import RaftlakeError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: What Spark's streams tell their tasks: StreamExecution.QUERY_ID_KEY, MicroBatchExecution.BATCH_ID_KEY, and the run as job group.
+#: What Spark's streams tell their tasks: StreamExecution.QUERY_ID_KEY, MicroBatchExecution.BATCH_ID_KEY, the run as job group.
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"

@@ -10,9 +10,9 @@ import pytest
 
 from connector.fakekeys import FakeKeys, away
 from pyspark_raftlake import ledger as ledgers
-from raftlake.client import sink_keys as keys
 from pyspark_raftlake.errors import QuorumUnavailable, SinkFailed, SinkFenced
 from pyspark_raftlake.ledger import TASKS_MAX, JobNumber, Ledger, Standing
+from raftlake.client import sink_keys as keys
 from raftlake.client.sink_keys import CommittedBatch, Driver
 from raftlake.client.types import EndTxn
 from raftlake.errors import ErrorCode, RequestRejected
@@ -88,7 +88,9 @@ def test_the_newer_run_owns_the_sink_and_the_older_one_is_told_by_whom() -> None
     ends = begun(space, older, 0)
     newer = ledger_on(space).enter(APP, "run-2", APP, Driver(host="host-2", pid=99))
     assert newer.generation == 2
-    told = r"run run-1 no longer owns the sink of query-1, and nothing of batch 0 .*run-2 on host host-2 \(process 99, since 1970"
+    told = (
+        r"run run-1 no longer owns the sink of query-1, and nothing of batch 0 .*run-2 on host host-2 \(process 99, since 1970"
+    )
     with pytest.raises(SinkFenced, match=told):
         ledger_on(space).commit(older, batch(0), ends)
     with pytest.raises(SinkFenced, match=r"run run-1 .* The owner is run run-2"):

@@ -13,11 +13,11 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from connector.fakelog import FakeQuorum
 from pyspark_raftlake import sink, sink_task
-from raftlake.client import sink_keys as keys
 from pyspark_raftlake.errors import InvalidRow, SinkFailed, SinkFenced, UnsupportedMode
 from pyspark_raftlake.options import SinkOptions, parse_sink_options
 from pyspark_raftlake.sink import BatchWriter, StreamWriter, count_rows, this_driver
 from pyspark_raftlake.writer import Written, WrittenPartition
+from raftlake.client import sink_keys as keys
 from raftlake.errors import ConfigError
 from raftlake.wire.batches import decode_records
 
@@ -32,13 +32,13 @@ class Task:
         self.partition, self.attempt = 0, 0
         self.properties: dict[str, str] = {}
 
-    def partitionId(self) -> int:  # noqa: N802 -- Spark's name
+    def partitionId(self) -> int:
         return self.partition
 
-    def attemptNumber(self) -> int:  # noqa: N802
+    def attemptNumber(self) -> int:
         return self.attempt
 
-    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+    def getLocalProperty(self, name: str) -> str | None:
         return self.properties.get(name)
 
     def of_stream(self, batch: int, run: str = "run-1", partition: int = 0, attempt: int = 0) -> None:
@@ -162,9 +162,7 @@ def test_an_attempt_that_fails_aborts_its_transaction_and_the_next_one_has_anoth
     }
 
 
-def test_lost_attempts_are_looked_for_now_and_then(
-    quorum: FakeQuorum, task: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_attempts_are_looked_for_now_and_then(quorum: FakeQuorum, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """A speculative attempt that lost was killed, and its winner was the first attempt."""
     seconds = [100.0]
     monkeypatch.setattr(sink.time, "monotonic", lambda: seconds[0])
@@ -290,6 +288,8 @@ def test_the_driver_is_named_by_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None
 def test_rows_are_counted_by_topic(quorum: FakeQuorum, task: Task) -> None:
     task.of_stream(0)
     standing = sent(stream().write(iter(()))).standing
-    parts = [WrittenPartition(topic=topic, partition=0, rows=count, start=0, end=count) for topic, count in (("u", 2), ("t", 3))]
+    parts = [
+        WrittenPartition(topic=topic, partition=0, rows=count, start=0, end=count) for topic, count in (("u", 2), ("t", 3))
+    ]
     stream().commit([Written(tuple(parts), standing=standing), Written((parts[0],), standing=standing)], 0)
     assert batch_of(quorum)["topics"] == {"t": 3, "u": 4}

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from connector.fakelog import FakeProducer, FakeQuorum
-from pyspark_raftlake import sink, writer
-from pyspark_raftlake.errors import InvalidRow, UnsupportedMode
-from pyspark_raftlake.options import parse_sink_options
-from pyspark_raftlake.sink import BatchWriter, StreamWriter, count_rows
-from pyspark_raftlake.writer import Written, WrittenPartition, write_rows
+from pyspark_raftlake import writer
+from pyspark_raftlake.errors import InvalidRow
+from pyspark_raftlake.writer import Written, write_rows
 from raftlake.arrow.records import HEADERS_TYPE
 from raftlake.client.partitioner import partition_for_key
 from raftlake.client.types import AppendResult

@@ -3,8 +3,8 @@
 0 only on success, 1 for an error (one line on stderr that names what is wrong), 2 for wrong usage, 3 where a change may have
 been carried out (the line says what to look at), 130 after Ctrl-C, 141 where the reader of the output has gone (`| head`), as
 for any command that SIGPIPE ends. The commands are in `node` (local, format, serve, dump), `topics` (topics, produce,
-consume), `kv`, `tier`, `sinks`, `voters`, `recover`, `spark` (spark-conf) and `quorum` (describe); each imports what it needs when it
-runs, so that `--help` is instant and a client needs no node code.
+consume), `kv`, `tier`, `sinks`, `voters`, `recover`, `spark` (spark-conf) and `quorum` (describe); each imports what it needs
+when it runs, so that `--help` is instant and a client needs no node code.
 """
 
 from __future__ import annotations
