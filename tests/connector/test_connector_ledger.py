@@ -89,7 +89,7 @@ def test_the_newer_run_owns_the_sink_and_the_older_one_is_told_by_whom() -> None
     newer = ledger_on(space).enter(APP, "run-2", APP, Driver(host="host-2", pid=99))
     assert newer.generation == 2
     told = (
-        r"run run-1 no longer owns the sink of query-1, and nothing of batch 0 .*run-2 on host host-2 \(process 99, since 1970"
+        r"run run-1 no longer owns the sink of query-1, and nothing of batch 0 .*run-2 on host host-2 \(process 99, since"
     )
     with pytest.raises(SinkFenced, match=told):
         ledger_on(space).commit(older, batch(0), ends)
@@ -177,7 +177,7 @@ def test_an_outage_of_the_commit_ends_in_one_error_when_patience_is_over() -> No
     space = FakeKeys()
     standing = entered(space)
     space.outcomes = [away(), away()]
-    with pytest.raises(QuorumUnavailable, match="the commit of batch 0 .*1 tries.*not accepted in time"):
+    with pytest.raises(QuorumUnavailable, match=r"the commit of batch 0 .*1 tries.*not accepted in time"):
         ledger_on(space, patience_ms=0).commit(standing, batch(0), begun(space, standing, 0))
     space.outcomes = [RequestRejected(ErrorCode.POLICY_VIOLATION, "507: no room")]
     with pytest.raises(RequestRejected, match="no room"):

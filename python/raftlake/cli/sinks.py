@@ -1,6 +1,6 @@
 """`raftlake sinks`: which batches exactly-once sinks have made visible, who owns the sinks, and what is left of them.
 
-A sink is known by its app: the id of a streaming query, or the `txnAppId` of batch writes. `client/sink_keys.py` has the layout.
+A sink is known by its app: the id of a streaming query, or the `txnAppId` of batch writes (layout: `client/sink_keys.py`).
 """
 
 from __future__ import annotations
