@@ -15,6 +15,7 @@ Reading order:
 - `log_view`: the partitions of a query, where they begin and where they end, asked of the quorum for each plan.
 - `tables`, `history_view`, `seam`: the Delta tables of topics; a query of them alone; which offsets come from them.
 - `planning`, `ranges`, `pushdown`, `data_loss`: the offsets of each batch; the cut into tasks; filters; lost data.
+- `topic_notes`: which topic a query has read under a name, over its restarts.
 - `reader`, `table_reader`: on an executor, one range of offsets as Arrow record batches, from the log or from a table.
 - `sink`, `sink_task`: the writers that Spark hands to its tasks, exactly once; one task of a write.
 - `ledger`: owners and batches of sinks in the quorum, and the one command that commits a batch.

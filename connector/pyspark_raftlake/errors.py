@@ -183,6 +183,14 @@ def _incomplete(condition: str, hint: str, specified: Iterable[object], assigned
     )
 
 
+def no_longer_named(option: str, topics: Iterable[str]) -> str:
+    """What is said of topics that a checkpoint has read, and the option of the restarted query does not name."""
+    return (
+        f"Option '{option}' was changed: it no longer names all of {', '.join(topics)}, which the checkpoint of this query has "
+        "read. Their offsets would be dropped"
+    )
+
+
 def no_offset_for_timestamp(partition: object, timestamp_ms: int) -> ConfigError:
     return ConfigError(f"No offset matched from request of topic-partition {partition} and timestamp {timestamp_ms}.")
 

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import SinkFailed
 from pyspark_raftlake.ledger import Ledger, wall_ms
-from pyspark_raftlake.option_names import SERVERS, TXN_APP, TXN_VERSION
+from pyspark_raftlake.option_names import QUERY_ID, RUN_ID, SERVERS, TXN_APP, TXN_VERSION
 from pyspark_raftlake.options import Quorum, parse_sink_options
-from pyspark_raftlake.sink_task import QUERY_ID, RUN_ID
 from raftlake.client import sink_keys as keys
 from raftlake.client.errors import KvConflict
 from raftlake.client.sink_keys import Driver
@@ -89,9 +88,9 @@ def quorum_of(servers: str | None) -> Quorum:
 class Once:
     """Whether a side effect of a batch was done already: a mail, a call of another service.
 
-    `with batch.once("mail") as is_first:` is true for a batch that is not marked, and marks it at the end of the block. A driver
-    that is killed amid the block leaves no mark, so the effect may happen once more. `claim` marks first instead: then the
-    effect may not happen at all.
+    `with batch.once("mail") as is_first:` is true for a batch that is not marked, and marks it at the end of the block. A
+    driver that is killed amid the block leaves no mark, so the effect may happen once more. `claim` marks first instead: then
+    the effect may not happen at all.
     """
 
     quorum: Quorum

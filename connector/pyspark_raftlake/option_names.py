@@ -15,6 +15,11 @@ SERVERS_ENVIRONMENT = "RAFTLAKE_BOOTSTRAP_SERVERS"
 #: Spark's setting that lets filters reach sources written in Python; `configure` sets it.
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 
+#: What Spark's streams tell their tasks: StreamExecution.QUERY_ID_KEY, MicroBatchExecution.BATCH_ID_KEY, the run as job group.
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+
 SUBSCRIBE = "subscribe"
 SUBSCRIBE_PATTERN = "subscribePattern"
 ASSIGN = "assign"

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import ClassVar
 
 from pyspark_raftlake import errors
 from pyspark_raftlake import option_names as names
@@ -107,6 +108,11 @@ class Quorum:
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     topics: tuple[str, ...]
+    option: ClassVar[str] = names.SUBSCRIBE
+
+    def names(self, partition: TopicPartition) -> bool:
+        """Whether the query is to read this partition, where it exists."""
+        return partition.topic in self.topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,11 @@ class SubscribePattern:
     """Topics whose whole name matches a regular expression; new ones are found while the query runs."""
 
     pattern: str
+    option: ClassVar[str] = names.SUBSCRIBE_PATTERN
+
+    def names(self, partition: TopicPartition) -> bool:
+        """As `Subscribe.names`."""
+        return self.matches(partition.topic)
 
     def matches(self, topic: str) -> bool:
         return re.fullmatch(self.pattern, topic) is not None
@@ -122,6 +133,11 @@ class SubscribePattern:
 @dataclass(frozen=True, slots=True)
 class Assign:
     partitions: tuple[TopicPartition, ...]
+    option: ClassVar[str] = names.ASSIGN
+
+    def names(self, partition: TopicPartition) -> bool:
+        """As `Subscribe.names`."""
+        return partition in self.partitions
 
 
 Selection = Subscribe | SubscribePattern | Assign

@@ -25,11 +25,11 @@ from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import SinkFailed, UnsupportedMode
 from pyspark_raftlake.options import SinkOptions
 from pyspark_raftlake.schema import sink_columns
-from raftlake.client.sink_keys import CommittedBatch, Driver, app_transactions, owner_key
 
 if TYPE_CHECKING:
     from pyspark_raftlake.ledger import Ledger, Standing
     from pyspark_raftlake.writer import Written
+    from raftlake.client.sink_keys import Driver
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +107,9 @@ class BatchWriter(DataSourceArrowWriter):
 
 def commit_app(options: SinkOptions, messages: Messages, number: int) -> None:
     """Make one batch visible, unless it is. Raises SinkFenced, SinkFailed or QuorumUnavailable; nothing is visible then."""
+    # Not at the top, as in all that follows: every Python process of Spark imports this package, and few need the client.
     from pyspark_raftlake.ledger import wall_ms
+    from raftlake.client.sink_keys import CommittedBatch, owner_key
 
     ledger, written = ledger_of(options), _written(messages)
     standings = {message.standing for message in written if message.standing is not None}
@@ -141,6 +143,8 @@ def commit_app(options: SinkOptions, messages: Messages, number: int) -> None:
 
 def abort_app(options: SinkOptions, messages: Messages) -> None:
     """Abort what the tasks have told of, as far as the quorum can be told."""
+    from raftlake.client.sink_keys import owner_key
+
     written = _written(messages)
     standing = next((message.standing for message in written if message.standing is not None), None)
     if standing is not None:
@@ -151,7 +155,7 @@ def abort_app(options: SinkOptions, messages: Messages) -> None:
 def _sweep(ledger: Ledger, standing: Standing) -> None:
     aborted = ledger.sweep(standing)
     if aborted:
-        _log.info("aborted %d transactions of %s that no task needs", aborted, app_transactions(standing.app))
+        _log.info("aborted %d transactions of %s that no task needs", aborted, standing.app)
 
 
 def _is_sweep_due(app: str) -> bool:
@@ -175,6 +179,8 @@ def require_topic(options: SinkOptions) -> None:
 
 def this_driver() -> Driver:
     """The process that Spark's driver is: a worker's parents are Spark's daemon, and the JVM."""
+    from raftlake.client.sink_keys import Driver
+
     pid = os.getppid()
     for _ in range(3):
         if _read(f"/proc/{pid}/comm").strip() == "java":

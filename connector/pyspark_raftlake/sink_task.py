@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import SinkFailed
 from pyspark_raftlake.ledger import JobNumber, Ledger, Standing
+from pyspark_raftlake.option_names import BATCH_ID, QUERY_ID, RUN_ID
 from pyspark_raftlake.worker_memory import settle
 from pyspark_raftlake.writer import Written, write_rows
 from raftlake.client import sink_keys as keys
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: What Spark's streams tell their tasks: StreamExecution.QUERY_ID_KEY, MicroBatchExecution.BATCH_ID_KEY, the run as job group.
-QUERY_ID = "sql.streaming.queryId"
-BATCH_ID = "streaming.sql.batchId"
-RUN_ID = "spark.jobGroup.id"
 #: An abort that does not come through in this time is left to the driver, ms.
 ABORT_MS_MAX = 5_000
 

@@ -19,6 +19,7 @@ from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.history_view import HistoryView
 from pyspark_raftlake.log_view import LogView
 from pyspark_raftlake.offsets import document_of, offsets_of
+from pyspark_raftlake.option_names import QUERY_ID
 from pyspark_raftlake.options import SourceOptions, Tier, parse_sink_options, parse_source_options
 from pyspark_raftlake.patience import PatientClient
 from pyspark_raftlake.planning import RangePartition, StreamPlanner, check_before_start, plan_batch_query
@@ -26,6 +27,7 @@ from pyspark_raftlake.pushdown import ALL_ROWS, spark_pushes_filters, wanted_by
 from pyspark_raftlake.schema import require_source_schema, source_schema
 from pyspark_raftlake.sink import BatchWriter, StreamWriter
 from pyspark_raftlake.tables import Tables
+from pyspark_raftlake.topic_notes import Note
 from pyspark_raftlake.worker_memory import settle
 
 if TYPE_CHECKING:
@@ -140,8 +142,16 @@ def _view(options: SourceOptions) -> tuple[LogView, Tables]:
 def _read(partition: InputPartition) -> Iterator[Any]:
     if not isinstance(partition, RangePartition):
         return iter(())
+    from pyspark import TaskContext
+
     from pyspark_raftlake.reader import read_range
+    from pyspark_raftlake.topic_notes import note_topic
 
     client = client_of(partition.quorum)
     settle()
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty(QUERY_ID)
+    if partition.note is not Note.NONE and partition.topic_id is not None and query:
+        fail = partition.fail_on_data_loss
+        note_topic(client.kv, query, partition.range.topic, partition.topic_id, partition.note, fail=fail)
     return read_range(client, partition)

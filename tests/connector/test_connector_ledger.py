@@ -88,15 +88,26 @@ def test_the_newer_run_owns_the_sink_and_the_older_one_is_told_by_whom() -> None
     ends = begun(space, older, 0)
     newer = ledger_on(space).enter(APP, "run-2", APP, Driver(host="host-2", pid=99))
     assert newer.generation == 2
-    told = (
-        r"run run-1 no longer owns the sink of query-1, and nothing of batch 0 .*run-2 on host host-2 \(process 99, since"
-    )
+    told = r"run run-1 no longer owns the sink of query-1, and nothing of batch 0 .*run-2 on host host-2 \(process 99, since"
     with pytest.raises(SinkFenced, match=told):
         ledger_on(space).commit(older, batch(0), ends)
     with pytest.raises(SinkFenced, match=r"run run-1 .* The owner is run run-2"):
         entered(space, "run-1")
     assert entered(space, "run-2") == newer
     assert keys.batch_key(APP) not in space.entries
+
+
+def test_rows_that_an_older_run_wrote_behind_the_sweep_of_the_newer_one_do_not_count() -> None:
+    """Neither do its batches without rows: they would take the number of the newer run's batch."""
+    for tasks in ((0, 1), ()):
+        space = FakeKeys()
+        older = entered(space, "run-1")
+        entered(space, "run-2")
+        ends = begun(space, older, *tasks)
+        with pytest.raises(SinkFenced, match="owner is run run-2"):
+            ledger_on(space).commit(older, batch(0), ends)
+        assert keys.batch_key(APP) not in space.entries
+        assert "Committed" not in space.states().values()
 
 
 def test_a_takeover_amid_the_commit_fences_it() -> None:
