@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark_raftlake.errors import QuorumUnavailable, SinkFailed, SinkFenced
 from pyspark_raftlake.patience import is_outage
+from raftlake.client import Delete, Put
 from raftlake.client import sink_keys as keys
 from raftlake.client.errors import KvConflict
-from raftlake.client.sink_keys import CommittedBatch, Driver, Job, Owner
+from raftlake.client.sink_keys import TASKS_MAX, CommittedBatch, Driver, Job, Owner
 from raftlake.client.types import EndTxn, OpenTransaction
 from raftlake.errors import RaftlakeError, UnknownOutcome
-from raftlake.kv.commands import ABSENT, OPERATIONS_MAX, Delete, Put
 
 if TYPE_CHECKING:
     from raftlake.client.types import KvEntry, KvPage
 
 _log = logging.getLogger(__name__)
 
-#: Transactions that one commit can end; beside them it puts the batch.
-TASKS_MAX = OPERATIONS_MAX - 1
 #: A job whose driver is gone leaves its number taken for so long, ms.
 JOB_AGE_MS_MAX = 24 * 3600 * 1000
 #: Whether a write has ended can be told for so long, ms.
 DONE_AGE_MS_MAX = 5 * 60 * 1000
+#: The version of a key that does not exist.
+ABSENT = 0
 #: One try of a command or a question, ms.
 TRY_MS = 30_000
 _LOOKS_MAX = 100
@@ -138,7 +138,7 @@ class Ledger:
             )
         app = standing.app
         compare = {keys.owner_key(app): standing.owner_version, keys.batch_key(app): standing.batch_version}
-        ops = [*ends, Put(keys.batch_key(app), keys.encode(batch))]
+        ops: list[Put | Delete | EndTxn] = [*ends, Put(keys.batch_key(app), keys.encode(batch))]
 
         def look() -> bool | None:
             """True where the command has taken effect, False where its batch was visible before, None where neither is."""

@@ -11,9 +11,9 @@ import pytest
 from connector.fakekeys import FakeKeys, away
 from pyspark_raftlake import ledger as ledgers
 from pyspark_raftlake.errors import QuorumUnavailable, SinkFailed, SinkFenced
-from pyspark_raftlake.ledger import TASKS_MAX, JobNumber, Ledger, Standing
+from pyspark_raftlake.ledger import JobNumber, Ledger, Standing
 from raftlake.client import sink_keys as keys
-from raftlake.client.sink_keys import CommittedBatch, Driver
+from raftlake.client.sink_keys import TASKS_MAX, CommittedBatch, Driver
 from raftlake.client.types import EndTxn
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import Put

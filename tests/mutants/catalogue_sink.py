@@ -116,7 +116,7 @@ SINKS = (
     planted(
         "sink-one-task-too-many",
         "the put of the batch is an operation of the commit, too",
-        LEDGER,
+        f"{CLIENT}.sink_keys",
         "TASKS_MAX = OPERATIONS_MAX - 1\n",
         "TASKS_MAX = OPERATIONS_MAX\n",
         LEDGER_TESTS,
@@ -167,14 +167,6 @@ SINKS = (
         f"{CLIENT}.transactions",
         "        if self._taken is not None:\n            raise",
         "        if self._taken is None and self._timeout_ms < 0:\n            raise",
-        TRANSACTIONS_TESTS,
-    ),
-    planted(
-        "transaction-list-of-a-node-that-was-replaced",
-        "who does not coordinate any more says that nothing is open",
-        f"{CLIENT}.transactions",
-        "        self._address = None\n        listing",
-        "        listing",
         TRANSACTIONS_TESTS,
     ),
 )

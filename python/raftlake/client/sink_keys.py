@@ -28,11 +28,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
+from raftlake.kv.commands import OPERATIONS_MAX
+
 ROOT = "/sinks/"
 APPS = ROOT + "apps/"
 JOBS = ROOT + "jobs/"
 ONCE = ROOT + "once/"
 TRANSACTIONS = "raftlake-sink."
+#: Transactions that one commit can end; beside them it puts the batch.
+TASKS_MAX = OPERATIONS_MAX - 1
 #: The ids of so many owners are apart.
 GENERATIONS = 4
 #: Runs that are remembered as owners of before.

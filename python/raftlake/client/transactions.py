@@ -101,8 +101,6 @@ class Coordinator:
 
     async def open(self, prefix: str, deadline: Deadline) -> tuple[OpenTransaction, ...]:
         """The open transactions of all transactional ids that begin so, by id."""
-        # A node that has been replaced, and does not know it yet, may name a few that are ended by now.
-        self._address = None
         listing = ListTransactionsRequest(state_filters=("Ongoing",), producer_id_filters=())
         answer = await self.ask(ApiKey.LIST_TRANSACTIONS, _LIST_VERSION, listing, deadline, "no list of transactions")
         names = sorted(str(found.transactional_id) for found in answer.transaction_states)

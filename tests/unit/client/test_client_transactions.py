@@ -175,6 +175,24 @@ def test_a_transaction_that_misses_a_batch_takes_no_later_one() -> None:
     run(test())
 
 
+def test_a_node_that_has_forgotten_the_producer_ends_the_transaction() -> None:
+    """A plain producer goes on under another id, which would be another transaction."""
+
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            partition = quorum.add_topic("t").partitions[0]
+            producer = client.transactional_producer("mine")
+            await producer.append("t", b"one")
+            lost = produced("t", 0, ErrorCode.UNKNOWN_PRODUCER_ID)
+            quorum.nodes[1].once(ApiKey.PRODUCE, lambda *_: lost)
+            with pytest.raises(RequestRejected, match="the transaction of 'mine' misses a batch"):
+                await producer.append("t", b"two")
+            assert len(quorum.asked) == 1
+            assert partition.values() == [b"one"]
+
+    run(test())
+
+
 def test_a_batch_waits_for_the_transaction_before() -> None:
     async def test() -> None:
         async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
