@@ -39,6 +39,8 @@ DONE_AGE_MS_MAX = 5 * 60 * 1000
 ABSENT = 0
 #: One try of a command or a question, ms.
 TRY_MS = 30_000
+#: How long a writer waits for partitions to show what it has committed, ms.
+SETTLE_MS_MAX = 5_000
 _LOOKS_MAX = 100
 
 
@@ -63,6 +65,8 @@ class LedgerClient(Protocol):
     def kv(self) -> Keys: ...
 
     def open_transactions(self, prefix: str = "", *, timeout_ms: float | None = None) -> tuple[OpenTransaction, ...]: ...
+
+    def settle_transactions(self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +213,20 @@ class Ledger:
         key = keys.job_key(job.number)
         self.abort(ends, key, job.version)
         self._try({key: job.version}, [Put(key, keys.encode(Job(job=job.job, since_ms=self._now_ms(), is_done=True)))])
+
+    def settle(self, transactional_ids: Iterable[str]) -> None:
+        """After a commit: wait for the partitions, so that whoever reads behind the write is shown its rows. The commit stands
+        whatever becomes of this."""
+        names = [name for name in transactional_ids if name]
+        if not names:
+            return
+        try:
+            is_told = self._client.settle_transactions(names, timeout_ms=SETTLE_MS_MAX)
+        except RaftlakeError as error:
+            _log.warning("what was committed may be shown a little later: %s", error)
+            return
+        if not is_told:
+            _log.warning("what was committed is not shown by all partitions after %d ms", SETTLE_MS_MAX)
 
     # --- what nobody commits -------------------------------------------------------------------------------------------
 

@@ -93,7 +93,9 @@ class BatchWriter(DataSourceArrowWriter):
             commit_app(self._options, messages, self._options.app_version)
             return
         written = _written(messages)
-        ledger_of(self._options).commit_job(self._job, [message.end for message in written if message.end is not None])
+        ledger = ledger_of(self._options)
+        ledger.commit_job(self._job, [message.end for message in written if message.end is not None])
+        ledger.settle(message.transaction for message in written)
         _log.info("appended %d rows", count_rows(messages))
 
     def abort(self, messages: Messages) -> None:
@@ -135,6 +137,7 @@ def commit_app(options: SinkOptions, messages: Messages, number: int) -> None:
         topics=_rows_by_topic(written),
     )
     is_news = ledger.commit(standing, batch, ends)
+    ledger.settle(message.transaction for message in written)
     _log.info("batch %d of %s: %d rows%s", number, standing.app, batch.rows, "" if is_news else " were visible already")
     if any(message.attempt for message in written) or _is_sweep_due(standing.app):
         _swept_at[standing.app] = time.monotonic()

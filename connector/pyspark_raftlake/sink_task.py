@@ -109,7 +109,8 @@ def _write(
             delivery_ms_max=options.delivery_ms_max,
         )
         end = None if producer is None else producer.end(commit=True)
-        return Written(partitions=partitions, end=end, standing=standing, attempt=attempt)
+        name = "" if end is None else transactional_id
+        return Written(partitions=partitions, end=end, standing=standing, transaction=name, attempt=attempt)
     except BaseException:
         for producer in made:
             _quietly(lambda producer=producer: producer.abort(ABORT_MS_MAX), transactional_id)  # type: ignore[misc]

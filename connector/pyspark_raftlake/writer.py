@@ -83,6 +83,8 @@ class Written(WriterCommitMessage):
     end: EndTxn | None = None
     #: What it found of its app; None for a write without one.
     standing: Standing | None = None
+    #: Its transactional id.
+    transaction: str = ""
     #: The number of the attempt, 0 for the first one.
     attempt: int = 0
 

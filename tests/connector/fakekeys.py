@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,9 @@ class FakeKeys:
     before_txn: list[Callable[[], object]] = field(default_factory=list)
     commands: list[list[Any]] = field(default_factory=list)
     page_entries: int = 2
+    #: What was waited for.
+    settled: list[list[str]] = field(default_factory=list)
+    settle_failure: Exception | None = None
 
     # --- what producers do ---
 
@@ -63,6 +66,12 @@ class FakeKeys:
             for name, found in sorted(self.transactions.items())
             if name.startswith(prefix) and found.state == "Ongoing"
         )
+
+    def settle_transactions(self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None) -> bool:
+        self.settled.append(sorted(transactional_ids))
+        if self.settle_failure is not None:
+            raise self.settle_failure
+        return len(self.settled) > 1
 
     # --- client.kv ---
 

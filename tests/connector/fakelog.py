@@ -197,6 +197,9 @@ class FakeQuorum:
     def open_transactions(self, prefix: str = "", *, timeout_ms: float | None = None) -> tuple[OpenTransaction, ...]:
         return self.keys.open_transactions(prefix)
 
+    def settle_transactions(self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None) -> bool:
+        return self.keys.settle_transactions(transactional_ids)
+
     def submit_fetch(self, topic: str, partition: int, offset: int, **arguments: Any) -> Future[FetchedBytes]:
         self.fetches.append((offset, arguments["replica"]))
         future: Future[FetchedBytes] = Future()

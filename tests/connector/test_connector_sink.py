@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from connector.fakekeys import away
 from connector.fakelog import FakeQuorum
 from pyspark_raftlake import sink, sink_task
 from pyspark_raftlake.errors import InvalidRow, SinkFailed, SinkFenced, UnsupportedMode
@@ -98,6 +99,8 @@ def test_tasks_write_under_ids_of_their_own_and_the_driver_makes_them_visible_to
     assert all(producer.is_closed for producer in quorum.producers)
     stream().commit(messages, 0)
     assert set(quorum.keys.states().values()) == {"Committed"}
+    # Who reads now is shown the rows.
+    assert quorum.keys.settled == [sorted(quorum.keys.states())]
     found = batch_of(quorum)
     assert (found["batch"], found["run"], found["rows"], found["tasks"], found["topics"]) == (0, "run-1", 4, 3, {"t": 4})
 
@@ -213,7 +216,7 @@ def test_a_task_that_spark_tells_nothing_refuses(quorum: FakeQuorum, task: Task)
 # --- batch writes -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_write_is_visible_as_a_whole(quorum: FakeQuorum, task: Task) -> None:
+def test_a_batch_write_is_visible_as_a_whole(quorum: FakeQuorum, task: Task, caplog: pytest.LogCaptureFixture) -> None:
     writer = BatchWriter(options(), SCHEMA, overwrite=False)
     crossed = pickle.loads(pickle.dumps(writer))
     messages = []
@@ -221,7 +224,10 @@ def test_a_batch_write_is_visible_as_a_whole(quorum: FakeQuorum, task: Task) -> 
         messages.append(sent(crossed.write(rows(b"a", b"b"))))
     assert set(quorum.keys.states().values()) == {"Ongoing"}
     assert count_rows([*messages, None]) == 4
+    quorum.keys.settle_failure = away()
     crossed.commit(messages)
+    assert quorum.keys.settled == [sorted(quorum.keys.states())]
+    assert "may be shown a little later" in caplog.text
     assert quorum.keys.states() == {"raftlake-sink.j.0.0.0": "Committed", "raftlake-sink.j.0.1.0": "Committed"}
     # A task that begins now is of an attempt that nobody needs.
     with pytest.raises(SinkFailed, match="began too late"):

@@ -114,6 +114,14 @@ SINKS = (
         SINK_TESTS,
     ),
     planted(
+        "sink-does-not-wait-for-the-partitions",
+        "a read behind a write would miss its rows, since markers follow the commit",
+        SINK,
+        '    ledger.settle(message.transaction for message in written)\n    _log.info("batch',
+        '    _log.info("batch',
+        SINK_TESTS,
+    ),
+    planted(
         "sink-one-task-too-many",
         "the put of the batch is an operation of the commit, too",
         f"{CLIENT}.sink_keys",

@@ -179,6 +179,14 @@ class AsyncClient:
         deadline = Deadline(self.config.request_timeout_ms if timeout_ms is None else timeout_ms)
         return await Coordinator(self._cluster).open(prefix, deadline)
 
+    async def settle_transactions(self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None) -> bool:
+        """Wait until the ends of these transactions are told to all of their partitions: who reads then is shown what was
+        committed. False where the time is over before."""
+        from raftlake.client.transactions import Coordinator
+
+        deadline = Deadline(self.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+        return await Coordinator(self._cluster).settle(transactional_ids, deadline)
+
     async def close_producer(self, producer: AsyncProducer) -> None:
         """Close a producer that `producer()` made, and forget it: one that lives longer than its producers needs this."""
         if producer in self._producers:

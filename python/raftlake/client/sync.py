@@ -83,6 +83,7 @@ class Client:
         return TransactionalProducer(running, made)
 
     open_transactions = blocking(AsyncClient.open_transactions)
+    settle_transactions = blocking(AsyncClient.settle_transactions)
 
     # --- read --------------------------------------------------------------------------------------------------------
 

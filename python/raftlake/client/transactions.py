@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _FIND_COORDINATOR_VERSION = 3
 _LIST_VERSION = _DESCRIBE_VERSION = 0
 _TRANSACTION_KEY = 1
+#: Markers take a few milliseconds.
+_SETTLE_BACKOFF_MS, _SETTLE_BACKOFF_MS_MAX = 2, 50
 #: Ids that one request describes, as many as nodes allow.
 _DESCRIBED_MAX = 100
 #: Answers after which the same may succeed later, perhaps at another node.
@@ -108,8 +110,29 @@ class Coordinator:
 
     async def describe(self, transactional_ids: Iterable[str], deadline: Deadline) -> tuple[OpenTransaction, ...]:
         """Those of the ids that have an open transaction."""
+        return tuple(
+            OpenTransaction(
+                transactional_id=str(row.transactional_id), producer_id=int(row.producer_id), epoch=int(row.producer_epoch)
+            )
+            for row in await self._rows(transactional_ids, deadline)
+            if row.transaction_state == "Ongoing"
+        )
+
+    async def settle(self, transactional_ids: Iterable[str], deadline: Deadline) -> bool:
+        """Wait until what is decided of these ids is told to all partitions; False where the time is over before."""
         names = list(transactional_ids)
-        found: list[OpenTransaction] = []
+        backoff = Backoff(_SETTLE_BACKOFF_MS, _SETTLE_BACKOFF_MS_MAX)
+        while True:
+            rows = await self._rows(names, deadline)
+            names = [str(row.transactional_id) for row in rows if row.transaction_state.startswith("Prepare")]
+            if not names or deadline.is_over():
+                return not names
+            await backoff.pause(deadline)
+
+    async def _rows(self, transactional_ids: Iterable[str], deadline: Deadline) -> list[Any]:
+        """What the coordinator tells of the ids that exist."""
+        names = list(transactional_ids)
+        found: list[Any] = []
         for start in range(0, len(names), _DESCRIBED_MAX):
             asked = tuple(TransactionalId(name) for name in names[start : start + _DESCRIBED_MAX])
             answer = await self.ask(
@@ -120,14 +143,8 @@ class Coordinator:
                 "no description of transactions",
                 _described_error,
             )
-            found += [
-                OpenTransaction(
-                    transactional_id=str(row.transactional_id), producer_id=int(row.producer_id), epoch=int(row.producer_epoch)
-                )
-                for row in answer.transaction_states
-                if row.error_code == 0 and row.transaction_state == "Ongoing"
-            ]
-        return tuple(found)
+            found += [row for row in answer.transaction_states if row.error_code == 0]
+        return found
 
 
 def _described_error(answer: Any) -> int:

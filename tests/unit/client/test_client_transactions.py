@@ -34,6 +34,8 @@ class Coordinated(FakeQuorum):
         self.epoch = 3
         self.asked: list[Any] = []
         self.open: dict[str, str] = {}
+        #: How often the transaction "slow" is described before its markers are written.
+        self.slow_looks = 0
         for node in self.nodes.values():
             node.standing[ApiKey.FIND_COORDINATOR] = lambda *_: self.found()
             node.standing[ApiKey.INIT_PRODUCER_ID] = lambda _, message, at=node.node_id: self.init(at, message)
@@ -81,14 +83,21 @@ class Coordinated(FakeQuorum):
             throttle_time=NO_THROTTLE, transaction_states=tuple(self.row(at, str(name)) for name in message.transactional_ids)
         )
 
+    def state(self, name: str) -> str:
+        if name == "slow":
+            return "PrepareCommit" if self.slow_looks > 0 else "CompleteCommit"
+        return "CompleteAbort" if name.endswith("ended") else "Ongoing"
+
     def row(self, at: int, name: str) -> described.TransactionState:
         code = KioError.not_coordinator if at != self.coordinator_id else KioError.none
+        if name == "slow":
+            self.slow_looks -= 1
         if name.endswith("gone"):
             code = KioError.transactional_id_not_found
         return described.TransactionState(
             error_code=code,
             transactional_id=TransactionalId(name),
-            transaction_state="CompleteAbort" if name.endswith("ended") else "Ongoing",
+            transaction_state=self.state(name),
             transaction_timeout=i32Timedelta.parse(timedelta(seconds=1)),
             transaction_start_time=TZAware.parse(datetime.fromtimestamp(0, UTC)),
             producer_id=ProducerId(5),
@@ -249,5 +258,18 @@ def test_open_transactions_are_those_of_the_coordinator_and_of_the_prefix() -> N
             # Another node coordinates now: the one that was replaced would say that nothing is open.
             quorum.coordinator_id = 1
             assert len(await client.open_transactions("a.")) == 150
+
+    run(test())
+
+
+def test_what_is_decided_is_waited_for_until_all_partitions_know() -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.slow_looks = 3
+            assert await client.settle_transactions(["slow", "a.ended", "a.gone"])
+            # Only what is not complete is asked for again.
+            assert [len(message.transactional_ids) for message in quorum.asked] == [3, 1, 1]
+            quorum.slow_looks = 1_000_000
+            assert not await client.settle_transactions(["slow"], timeout_ms=20)
 
     run(test())
