@@ -22,7 +22,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from pyspark_raftlake.connections import client_of
-from pyspark_raftlake.errors import SinkFailed, UnsupportedMode
+from pyspark_raftlake.errors import SinkFailed, UnsupportedMode, unsupported_option
+from pyspark_raftlake.option_names import TXN_APP
 from pyspark_raftlake.options import SinkOptions
 from pyspark_raftlake.schema import sink_columns
 
@@ -46,6 +47,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     sink does. Update mode is refused by Spark for sources written in Python."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        if options.app is not None:
+            raise unsupported_option(TXN_APP, "a stream is known by its query id, and its batches by their numbers")
         self._options = options
         self._columns = sink_columns(schema, options.topic)
         self._driver = this_driver()

@@ -274,6 +274,8 @@ def test_what_a_write_cannot_be() -> None:
             options(**wrong)
     with pytest.raises(ConfigError, match="0 or above"):
         options(txnAppId="a", txnVersion="x")
+    with pytest.raises(ConfigError, match="a stream is known by its query id"):
+        StreamWriter(options(txnAppId="a", txnVersion="1"), SCHEMA)
     nope = options(topic="nope")
     for make in (lambda: BatchWriter(nope, SCHEMA, overwrite=False), lambda: StreamWriter(nope, SCHEMA)):
         with pytest.raises(ConfigError, match="Topic 'nope' does not exist"):

@@ -177,4 +177,12 @@ SINKS = (
         "        if self._taken is None and self._timeout_ms < 0:\n            raise",
         TRANSACTIONS_TESTS,
     ),
+    planted(
+        "transaction-list-of-a-node-that-was-replaced",
+        "who does not coordinate any more says that nothing is open, and that by no error",
+        f"{CLIENT}.transactions",
+        "        self._address = None\n        listing",
+        "        listing",
+        TRANSACTIONS_TESTS,
+    ),
 )

@@ -44,7 +44,7 @@ from raftlake.wire.quorum import QuorumDescription
 
 if TYPE_CHECKING:
     from raftlake.client.kv import AsyncKv
-    from raftlake.client.transactions import AsyncTransactionalProducer
+    from raftlake.client.transactions import AsyncTransactionalProducer, Coordinator
 
 READ_BYTES_MAX = 1 << 20
 #: How long a transaction may be open, unless its producer says otherwise.
@@ -69,6 +69,7 @@ class AsyncClient:
         self._producer = AsyncProducer(self._cluster, lanes_max=self.config.append_lanes_max)
         self._producers: list[AsyncProducer] = [self._producer]
         self._kv: AsyncKv | None = None
+        self._coordinator: Coordinator | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -165,27 +166,33 @@ class AsyncClient:
     ) -> AsyncTransactionalProducer:
         """A producer of one transaction, whose records become visible together. The nodes abort the transaction after
         `transaction_timeout_ms`. Of all producers with one `transactional_id` the newest goes on, and the others are fenced."""
-        # Not at the top: most programs have no transactions, and these messages take time to import.
         from raftlake.client.transactions import AsyncTransactionalProducer
 
-        producer = AsyncTransactionalProducer(self._cluster, lambda: self.kv, transactional_id, transaction_timeout_ms)
+        producer = AsyncTransactionalProducer(
+            self._cluster, self._coordinated(), lambda: self.kv, transactional_id, transaction_timeout_ms
+        )
         self._producers.append(producer)
         return producer
 
     async def open_transactions(self, prefix: str = "", *, timeout_ms: float | None = None) -> tuple[OpenTransaction, ...]:
         """The transactions that nobody has ended yet, of transactional ids that begin with `prefix`."""
-        from raftlake.client.transactions import Coordinator
-
         deadline = Deadline(self.config.request_timeout_ms if timeout_ms is None else timeout_ms)
-        return await Coordinator(self._cluster).open(prefix, deadline)
+        return await self._coordinated().open(prefix, deadline)
 
     async def settle_transactions(self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None) -> bool:
         """Wait until the ends of these transactions are told to all of their partitions: who reads then is shown what was
         committed. False where the time is over before."""
-        from raftlake.client.transactions import Coordinator
-
         deadline = Deadline(self.config.request_timeout_ms if timeout_ms is None else timeout_ms)
-        return await Coordinator(self._cluster).settle(transactional_ids, deadline)
+        return await self._coordinated().settle(transactional_ids, deadline)
+
+    def _coordinated(self) -> Coordinator:
+        """The way to the coordinator of transactions."""
+        if self._coordinator is None:
+            # Not at the top: most programs have no transactions, and these messages take time to import.
+            from raftlake.client.transactions import Coordinator
+
+            self._coordinator = Coordinator(self._cluster)
+        return self._coordinator
 
     async def close_producer(self, producer: AsyncProducer) -> None:
         """Close a producer that `producer()` made, and forget it: one that lives longer than its producers needs this."""

@@ -103,6 +103,8 @@ class Coordinator:
 
     async def open(self, prefix: str, deadline: Deadline) -> tuple[OpenTransaction, ...]:
         """The open transactions of all transactional ids that begin so, by id."""
+        # A node that was replaced, and does not know it yet, knows of no transaction: ask who coordinates now.
+        self._address = None
         listing = ListTransactionsRequest(state_filters=("Ongoing",), producer_id_filters=())
         answer = await self.ask(ApiKey.LIST_TRANSACTIONS, _LIST_VERSION, listing, deadline, "no list of transactions")
         names = sorted(str(found.transactional_id) for found in answer.transaction_states)
@@ -156,11 +158,11 @@ def _described_error(answer: Any) -> int:
 class TransactionalIds(ProducerIds):
     """The one identity of a transactional producer."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str, transaction_timeout_ms: int) -> None:
+    def __init__(self, cluster: Cluster, coordinator: Coordinator, transactional_id: str, transaction_timeout_ms: int) -> None:
         super().__init__(cluster)
         self.transactional_id = transactional_id
         self._timeout_ms = transaction_timeout_ms
-        self._coordinator = Coordinator(cluster)
+        self._coordinator = coordinator
         self._taken: ProducerId | None = None
 
     @property
@@ -182,8 +184,15 @@ class AsyncTransactionalProducer(AsyncProducer):
     Wait for the outcome of all appends first: an end knows nothing of a batch that is under way.
     """
 
-    def __init__(self, cluster: Cluster, get_kv: Callable[[], AsyncKv], transactional_id: str, timeout_ms: int) -> None:
-        self._transaction = TransactionalIds(cluster, transactional_id, timeout_ms)
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        get_kv: Callable[[], AsyncKv],
+        transactional_id: str,
+        timeout_ms: int,
+    ) -> None:
+        self._transaction = TransactionalIds(cluster, coordinator, transactional_id, timeout_ms)
         super().__init__(cluster, ids=self._transaction)
         self._get_kv = get_kv
         self._is_ended = False
