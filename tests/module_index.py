@@ -16,7 +16,7 @@ TESTED_IN: dict[str, str] = {
     "pyspark_raftlake.positions": "connector/test_connector_planning.py",
     "pyspark_raftlake.schema": "connector/test_connector_source.py",
     "pyspark_raftlake.session": "connector/test_connector_source.py",
-    "pyspark_raftlake.sink": "connector/test_connector_writer.py",
+    "pyspark_raftlake.sink_task": "connector/test_connector_sink.py",
     # --- commands
     "raftlake.cli.node": "process/test_cli_process.py",
     "raftlake.cli.main": "unit/cli/test_cli_output.py",
@@ -43,6 +43,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.client.partitioner": "connector/test_connector_partitioner.py",
     "raftlake.client.produce_answer": "unit/client/test_client_protocol.py",
     "raftlake.client.sse": "unit/client/test_client_kv.py",
+    "raftlake.client.sink_keys": "connector/test_connector_ledger.py",
     "raftlake.client.sync_kv": "unit/client/test_client_kv.py",
     "raftlake.client.types": "unit/client/test_client_reader.py",
     # --- values and ports

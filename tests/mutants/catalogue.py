@@ -35,6 +35,7 @@ from tests.mutants.catalogue_retention import RETENTION_BY_TIME
 from tests.mutants.catalogue_retired_epochs import RETIRED_EPOCHS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_shown import SHOWN_BATCHES
+from tests.mutants.catalogue_sink import SINKS
 from tests.mutants.catalogue_storage import STORAGE
 from tests.mutants.catalogue_tier import TIER
 from tests.mutants.catalogue_tier_adopt_delta import TIER_ADOPT_DELTA
@@ -62,6 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DRIVER,
     *DAMAGE,
     *PRODUCERS,
+    *SINKS,
     *STORAGE,
     *FRONT,
     *HOSTILE_APPLY,
