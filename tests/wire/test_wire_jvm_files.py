@@ -22,7 +22,8 @@ FETCHED = ROOT / ".cache" / "jvm-tests"
 LAUNCHER = "org.junit.platform.console.ConsoleLauncher"
 
 
-def test_the_contracts_of_files_and_logs_hold_on_a_quorum(quorum: LocalQuorum) -> None:
+@pytest.mark.parametrize("whose", ["ours", "hadoop"])
+def test_the_contracts_of_files_and_logs_hold_on_a_quorum(quorum: LocalQuorum, whose: str) -> None:
     import pyspark
 
     from raftlake import Client
@@ -33,12 +34,14 @@ def test_the_contracts_of_files_and_logs_hold_on_a_quorum(quorum: LocalQuorum) -
     path = [*map(str, places), f"{FETCHED}/*", f"{Path(pyspark.__file__).parent / 'jars'}/*"]
     where = [f"-Draftlake.test.servers={quorum.http_servers}", f"-Draftlake.test.bootstrap={quorum.bootstrap_servers}"]
     command = ["java", f"@{ROOT}/jvm_shim/src/test/jvm.options", *where, "-cp", ":".join(path), LAUNCHER]
-    asked = ["execute", f"--scan-classpath={classes}", "--exclude-tag=memory", "--details=summary", "--fail-if-no-tests"]
+    which = f"--{'include' if whose == 'hadoop' else 'exclude'}-package=io.raftlake.spark.hadoop"
+    asked = ["execute", f"--scan-classpath={classes}", which, "--exclude-tag=memory", "--details=summary", "--fail-if-no-tests"]
     done = subprocess.run([*command, *asked], capture_output=True, text=True, timeout=230, check=False)
     assert done.returncode == 0, done.stdout[-6000:]
-    # It was the quorum that held the files.
+    # It was the quorum that held the files, the large ones too.
     with Client(quorum.bootstrap_servers) as client:
         assert client.kv.list("/fs/test-").entries
+        assert sum(client.read_offset("__raftlake-blobs", range(6)).values()) > 60
 
 
 def test_the_quorum_tells_its_http_fronts(quorum: LocalQuorum) -> None:

@@ -26,12 +26,14 @@ public final class LogBlobStore implements BlobStore {
     /** A blob under way may have so many chunks before it is announced anew, with four times as many. */
     static final int CHUNKS_ANNOUNCED = 64;
 
-    /** Only closed segments are compacted: small ones, and old ones, are closed soon. */
+    /**
+     * Only closed segments are compacted, so an old one is closed though it is small. The ratio is 0, since tombstones are few bytes:
+     * by any other one, chunks that were compacted before would stay until much more is written.
+     */
     static final Map<String, String> CONFIGS = Map.of(
             "cleanup.policy", "compact",
-            "segment.bytes", Integer.toString(32 << 20),
             "segment.ms", "3600000",
-            "min.cleanable.dirty.ratio", "0.2",
+            "min.cleanable.dirty.ratio", "0",
             "delete.retention.ms", "3600000");
 
     private static final int TOMBSTONES_OF_BATCH = 5_000;

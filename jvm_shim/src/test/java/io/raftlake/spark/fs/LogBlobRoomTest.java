@@ -100,6 +100,7 @@ class LogBlobRoomTest {
     void theTopicIsCompacted() throws IOException {
         write("f", LARGE);
         assertEquals("compact", logs.configs(LogBlobStore.TOPIC).get("cleanup.policy"));
+        assertEquals("0", logs.configs(LogBlobStore.TOPIC).get("min.cleanable.dirty.ratio"), "tombstones alone are reason enough");
         assertEquals(3, left().size());
     }
 
