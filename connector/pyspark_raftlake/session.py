@@ -69,7 +69,7 @@ def attach(spark: SparkSession, quorum: str, http: str | None = None) -> SparkSe
     jar = require_jar()
     if http is not None:
         parse_servers(http)
-    settings = checkpoint_settings(jar, http or http_servers(quorum))
+    settings = checkpoint_settings(jar, quorum, http or http_servers(quorum))
     if str(jar) not in spark.sparkContext.getConf().get(JARS_SETTING, "").split(","):
         spark.sql(f"ADD JAR '{jar}'")
     for name, value in settings.items():

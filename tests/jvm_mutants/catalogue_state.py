@@ -88,8 +88,8 @@ STATE_MUTANTS = (
         "second-store-in-the-same-topic",
         "the stores of a join overwrite each other",
         "state/StateTopics.java",
-        "append(store.operatorId()).append('-');",
-        "append(store.operatorId()).append('-');\n        if (store.operatorId() == 0) {\n            return name.toString();\n        }",
+        "for (char c : store.storeName().toCharArray()) {",
+        "for (char c : store.storeName().substring(0, 0).toCharArray()) {",
         TOPICS,
     ),
     JvmMutant(

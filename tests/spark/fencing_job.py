@@ -18,7 +18,7 @@ from pyspark.sql.functions import col
 from pyspark_raftlake import configure
 
 bootstrap, http, provider, location, source, own = sys.argv[1:]
-STATE = "org.apache.spark.sql.execution.streaming.state."
+STATE = "io.raftlake.spark." if provider.startswith("Quorum") else "org.apache.spark.sql.execution.streaming.state."
 directory = Path(own)
 
 builder = configure(SparkSession.builder.master("local[2]"), bootstrap, http=http)

@@ -1,9 +1,9 @@
-"""Stateful queries over text files until they are read, run by tests/spark/test_spark_state.py in a process of its own.
+"""A stateful query over text files until they are read, run by tests/spark/test_spark_state.py in a process of its own.
 
-Arguments: bootstrap servers, HTTP servers, a directory, the pipeline. The directory has the input in `left` and `right`, lines
-of "word number"; this process leaves `results.json` there. Each shape of a query runs twice over the same input: with the state
-store provider that `configure` sets and a checkpoint at `raftlake://`, and with Spark's own and a local checkpoint. The results
-are JSON, by shape and by kind of provider: the rows of each batch, what the state reader reads, and the change feed.
+Arguments: bootstrap servers, HTTP servers, a directory, the shape of the query. The directory has the input in `left` and
+`right`, lines of "word number"; this process leaves `results.json` there. The query runs twice over the same input: with the
+state store provider that `configure` sets and a checkpoint at `raftlake://`, and with Spark's own and a local checkpoint. The
+results are JSON, by kind of provider: the rows of each batch, what the state reader reads, and the change feed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from pyspark_raftlake import configure
 
-bootstrap, http, own, pipeline = sys.argv[1:]
+bootstrap, http, own, shape = sys.argv[1:]
 directory = Path(own)
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -86,7 +86,7 @@ def rows_of(frame: DataFrame) -> list[str]:
     return sorted(str(row.asDict(recursive=True)) for row in frame.collect())
 
 
-def run(shape: str, provider: str, location: str) -> dict[str, Any]:
+def run(provider: str, location: str) -> dict[str, Any]:
     make, mode = SHAPES[shape]
     batches: dict[int, list[str]] = {}
 
@@ -97,22 +97,21 @@ def run(shape: str, provider: str, location: str) -> dict[str, Any]:
     started = make().writeStream.outputMode(mode).foreachBatch(note).option("checkpointLocation", location)
     started.trigger(availableNow=True).start().awaitTermination()
     last = max(batches)
-    state = spark.read.format("statestore").option("joinSide", "left") if shape == "join" else spark.read.format("statestore")
-    feed = state.option("readChangeFeed", "true").option("changeStartBatchId", max(0, last - 1))
+    feed = {"readChangeFeed": "true", "changeStartBatchId": str(max(0, last - 1))}
     return {
         "batches": batches,
-        "state": rows_of(state.option("readChangeFeed", "false").load(location).drop("partition_id")),
-        "before": rows_of(spark.read.format("statestore").option("batchId", last - 1).load(location)) if shape != "join" else [],
-        "feed": rows_of(feed.load(location)) if shape != "join" else [],
+        "state": read_state(location),
+        "before": [] if shape == "join" else read_state(location, batchId=str(last - 1)),
+        "feed": [] if shape == "join" else read_state(location, **feed),
     }
 
 
-results = {
-    shape: {
-        "ours": run(shape, OURS, f"raftlake://{pipeline}/{shape}"),
-        "stock": run(shape, STOCK, str(directory / "checkpoints" / shape)),
-    }
-    for shape in SHAPES
-}
+def read_state(location: str, **options: str) -> list[str]:
+    """Without the number of the partition; of a join the rows of one side."""
+    side = {"joinSide": "left"} if shape == "join" else {}
+    return rows_of(spark.read.format("statestore").options(**side, **options).load(location).drop("partition_id"))
+
+
+results = {"ours": run(OURS, f"raftlake://state/{shape}"), "stock": run(STOCK, str(directory / "checkpoints" / shape))}
 (directory / "results.json").write_text(json.dumps(results), encoding="utf-8")
 spark.stop()

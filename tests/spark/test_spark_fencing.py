@@ -32,7 +32,8 @@ def drivers() -> Iterator[list[Driver]]:
 
 
 @pytest.mark.parametrize(
-    ("provider", "is_paused"), [("RocksDBStateStoreProvider", False), ("HDFSBackedStateStoreProvider", True)]
+    ("provider", "is_paused"),
+    [("RocksDBStateStoreProvider", False), ("HDFSBackedStateStoreProvider", True), ("QuorumStateStoreProvider", True)],
 )
 def test_the_older_of_two_drivers_is_fenced(
     quorum: LocalQuorum, client: Client, tmp_path: Path, drivers: list[Driver], provider: str, is_paused: bool

@@ -1,4 +1,4 @@
-"""State in the quorum's logs: the same as Spark's own RocksDB provider batch for batch, over restarts and the loss of a node."""
+"""State in the quorum's logs: the same as Spark's own RocksDB provider batch for batch, over restarts and a lost node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from checkpointjobs import Driver
 
+from leaderkit import leader_of
 from waitkit import wait_until
 
 if TYPE_CHECKING:
@@ -28,41 +30,74 @@ def write(directory: Path, name: str, words: str, number: int) -> None:
     (directory / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def run_job(quorum: LocalQuorum, directory: Path, pipeline: str) -> dict[str, Any]:
+def run_job(quorum: LocalQuorum, directory: Path, shape: str) -> dict[str, Any]:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
-        [sys.executable, str(JOB), quorum.bootstrap_servers, quorum.http_servers, str(directory), pipeline],
+        [sys.executable, str(JOB), quorum.bootstrap_servers, quorum.http_servers, str(directory), shape],
         cwd=directory,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-6000:]
     return dict(json.loads((directory / "results.json").read_text(encoding="utf-8")))
 
 
-def test_state_in_the_quorum_is_that_of_spark(quorum: LocalQuorum, client: Client, tmp_path: Path) -> None:
-    for number, words in enumerate(["a b a", "b c", "c d e a", "f"]):
+@pytest.mark.parametrize("shape", ["aggregation", "duplicates", "join", "groups"])
+def test_state_in_the_quorum_is_that_of_spark(quorum: LocalQuorum, client: Client, tmp_path: Path, shape: str) -> None:
+    for number, words in enumerate(["a b a", "b c", "c d e a"]):
         write(tmp_path / "left", f"{number}.txt", words, number)
         write(tmp_path / "right", f"{number}.txt", words[::-1], number * 10)
-    first = run_job(quorum, tmp_path, "state")
-    for number, words in enumerate(["a g", "b b h", "a"], start=4):
+    first = run_job(quorum, tmp_path, shape)
+    for number, words in enumerate(["a g", "b b h", "a"], start=3):
         write(tmp_path / "left", f"{number}.txt", words, number)
         write(tmp_path / "right", f"{number}.txt", words, number * 10)
-    again = run_job(quorum, tmp_path, "state")
-    for results in (first, again):
-        for shape, found in results.items():
-            assert found["ours"]["batches"], shape
-            assert found["ours"]["state"], shape
-            assert found["ours"] == found["stock"], shape
-    # The second process went on where the first one had ended.
-    assert not set(again["aggregation"]["ours"]["batches"]) & set(first["aggregation"]["ours"]["batches"])
-    counts = Counter("a b a b c c d e a f a g b b h a".split())
-    found = "".join(again["aggregation"]["ours"]["state"])
-    assert all(f"{{'word': '{word}'}}, 'value': {{'count': {number}" in found for word, number in counts.items()), found
+    again = run_job(quorum, tmp_path, shape)
+    for found in (first, again):
+        assert found["ours"]["batches"] and found["ours"]["state"]
+        assert found["ours"] == found["stock"]
+    assert not set(again["ours"]["batches"]) & set(first["ours"]["batches"]), "the second process went on"
+    if shape == "aggregation":
+        state = "".join(again["ours"]["state"])
+        counts = Counter("ababccdeaagbbha")
+        assert all(f"{{'word': '{word}'}}, 'value': {{'count': {number}" in state for word, number in counts.items()), state
     topics = [topic.name for topic in client.topics() if topic.name.startswith("__raftlake-state-")]
-    assert len(topics) >= 4, "each store of each query has a topic"
-    names = [entry.key for entry in client.kv.list("/fs/state/").entries]
-    assert not [name for name in names if name.endswith(".changelog")], "no changelog is a file"
+    assert topics, "each store has a topic"
+    names = [entry.key for entry in client.kv.list(f"/fs/state/{shape}/state/").entries]
+    assert names and not [name for name in names if name.endswith(".changelog")], "no changelog is a file"
+
+
+def test_a_stateful_query_outlives_the_leader_of_its_state(tmp_path: Path) -> None:
+    from raftlake import Client, LocalQuorum
+
+    with LocalQuorum(nodes=3, data_dir=tmp_path / "quorum") as quorum, Client(quorum.bootstrap_servers) as client:
+        outlive(quorum, client, tmp_path)
+
+
+def outlive(own_quorum: LocalQuorum, own_client: Client, tmp_path: Path) -> None:
+    source = tmp_path / "input"
+    source.mkdir()
+    expected: Counter[str] = Counter()
+
+    def put_files(numbers: range) -> None:
+        for number in numbers:
+            words = ["all", f"word{number % 5}"]
+            (source / f"{number:03}.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+            expected.update(words)
+
+    put_files(range(4))
+    driver = Driver(own_quorum, "QuorumStateStoreProvider", "raftlake://killed/main", source, tmp_path / "driver")
+    try:
+        wait_until(lambda: len(driver.batches) >= 3, "three batches", 200)
+        topic = next(topic.name for topic in own_client.topics() if topic.name.startswith("__raftlake-state-"))
+        own_quorum.kill(leader_of(own_client, topic))
+        put_files(range(4, 10))
+        wait_until(lambda: bool(driver.batches) and driver.batches[-1][1].get("all") == 10, "all files", 200)
+        assert driver.batches[-1][1] == dict(expected)
+        (driver.directory / "stop").touch()
+        wait_until(lambda: driver.text("error") is not None, "the end of the driver", 100)
+        assert driver.text("error") == ""
+    finally:
+        driver.close()
