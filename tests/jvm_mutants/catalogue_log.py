@@ -54,8 +54,8 @@ LOG_MUTANTS = (
         "deleted-topics-lanes-are-used-again",
         "a late batch for a deleted topic passes for the first one of the topic that has its name now",
         "log/Lanes.java",
-        "Math.max(firstNumber, lanes.made)",
-        "firstNumber",
+        "Math.max(firstNumber, partitions.remove(at).made)",
+        "0 * partitions.remove(at).made",
         CLIENT,
     ),
     # --- connections ---

@@ -14,8 +14,8 @@ import java.util.regex.Pattern;
 record BlobUri(String topic, int partition, long first, long last, int chunks, int chunkBytes, String id) {
     static final String SCHEME = "quorum:";
 
-    private static final Pattern FORM =
-            Pattern.compile("quorum:([^/]+)/([0-9]{1,9})/(?:([0-9]{1,18})-([0-9]{1,18})/)?([0-9]{1,9})x([1-9][0-9]{0,8})/([^/]+)");
+    private static final Pattern FORM = Pattern.compile(
+            "quorum:([^/]+)/([0-9]{1,9})/(?:([0-9]{1,18})-([0-9]{1,18})/)?([0-9]{1,9})x([1-9][0-9]{0,8})/([^/]+)");
 
     /** Null for what is no such name. */
     static BlobUri parse(String uri) {

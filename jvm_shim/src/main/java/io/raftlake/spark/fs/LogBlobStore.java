@@ -14,8 +14,8 @@ import org.apache.hadoop.fs.FSDataInputStream;
 /**
  * Blobs in the quorum itself: chunks are records of the compacted topic {@value #TOPIC}. {@link BlobUri} has the format.
  *
- * <p>A blob goes by tombstones of its keys, and compaction gives the room back. Nothing else reads the topic from its start to its
- * end, so tombstones need not stay long.
+ * <p>A blob goes by tombstones of its keys, and compaction gives the room back. Nothing else reads the topic from its start to
+ * its end, so tombstones need not stay long.
  */
 public final class LogBlobStore implements BlobStore {
     public static final String TOPIC = "__raftlake-blobs";
@@ -27,8 +27,8 @@ public final class LogBlobStore implements BlobStore {
     static final int CHUNKS_ANNOUNCED = 64;
 
     /**
-     * Only closed segments are compacted, so an old one is closed though it is small. The ratio is 0, since tombstones are few bytes:
-     * by any other one, chunks that were compacted before would stay until much more is written.
+     * Only closed segments are compacted, so an old one is closed though it is small. The ratio is 0, since tombstones are few
+     * bytes: by any other one, chunks that were compacted before would stay until much more is written.
      */
     static final Map<String, String> CONFIGS = Map.of(
             "cleanup.policy", "compact",

@@ -16,8 +16,8 @@ public final class Bootstrap {
     private Bootstrap() {}
 
     /**
-     * The addresses of {@code "host:port,host:port"}, not looked up yet. IllegalArgumentException, whose text names the setting,
-     * for a list that is missing or no list.
+     * The addresses of {@code "host:port,host:port"}, not looked up yet. IllegalArgumentException, whose text names the
+     * setting, for a list that is missing or no list.
      */
     public static List<InetSocketAddress> parse(String text) {
         if (text == null || text.isBlank()) {

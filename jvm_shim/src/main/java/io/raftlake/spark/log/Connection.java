@@ -13,8 +13,8 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 
 /**
- * One connection to one node, for one thread at a time: a request, then its answer. It is closed by whatever goes wrong, so that
- * no answer is taken for that of a later request; the correlation id is compared all the same.
+ * One connection to one node, for one thread at a time: a request, then its answer. It is closed by whatever goes wrong, so
+ * that no answer is taken for that of a later request; the correlation id is compared all the same.
  */
 final class Connection implements Closeable {
     /** No answer is larger: a first batch is given whole, whatever the bound, and nodes take none above 100 MiB. */

@@ -87,8 +87,11 @@ final class Lanes {
      * a topic that is made under this name.
      */
     synchronized void forget(String topic) {
-        partitions.forEach((at, lanes) -> firstNumber = at.topic().equals(topic) ? Math.max(firstNumber, lanes.made) : firstNumber);
-        partitions.keySet().removeIf(at -> at.topic().equals(topic));
+        for (Partition at : List.copyOf(partitions.keySet())) {
+            if (at.topic().equals(topic)) {
+                firstNumber = Math.max(firstNumber, partitions.remove(at).made);
+            }
+        }
     }
 
     /** The producer id that each partition has for the lane with this number. */

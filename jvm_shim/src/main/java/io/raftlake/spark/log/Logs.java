@@ -52,8 +52,8 @@ public interface Logs {
     record Numbered(long offset, long timestampMs, LogRecord record) {}
 
     /**
-     * What a read got: records, offsets ascending; the offset to go on from, which may lie behind a gap; and the bounds that the
-     * answer named. No records and {@code nextOffset} as asked: there was nothing in time.
+     * What a read got: records, offsets ascending; the offset to go on from, which may lie behind a gap; and the bounds that
+     * the answer named. No records and {@code nextOffset} as asked: there was nothing in time.
      */
     record Fetched(List<Numbered> records, long nextOffset, long logStart, long highWatermark) {}
 
@@ -66,8 +66,8 @@ public interface Logs {
     Optional<Topic> topic(String name) throws IOException;
 
     /**
-     * The topic, created where there is none. It has leaders then. One that is there is returned as it is: partitions and configs
-     * are not compared.
+     * The topic, created where there is none. It has leaders then. One that is there is returned as it is: partitions and
+     * configs are not compared.
      */
     Topic ensureTopic(String name, int partitions, Map<String, String> configs) throws IOException;
 
@@ -80,7 +80,7 @@ public interface Logs {
     /** The names that begin with {@code prefix}, in order. */
     List<String> topics(String prefix) throws IOException;
 
-    /** Appends the records, one at least, as one atomic batch at most as large as the topic's max.message.bytes; the first offset. */
+    /** Appends the records, one at least, as one atomic batch of at most the topic's max.message.bytes; the first offset. */
     long append(Partition at, List<LogRecord> records) throws IOException;
 
     /**

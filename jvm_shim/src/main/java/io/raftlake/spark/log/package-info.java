@@ -13,7 +13,7 @@
  * a version of their own.
  *
  * <p>Invariants: an append that was told as done stands in the log once, on a majority. What may or may not have been appended
- * is told as {@link io.raftlake.spark.quorum.UnknownOutcomeException}. A connection serves one call at a time. What is fetched and
- * what is decoded are apart.
+ * is told as {@link io.raftlake.spark.quorum.UnknownOutcomeException}. A connection serves one call at a time. Fetching and
+ * decoding are apart.
  */
 package io.raftlake.spark.log;
