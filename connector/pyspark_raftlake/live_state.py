@@ -1,7 +1,7 @@
 """`state`: the state of a streaming query as a table, while the query runs.
 
-The jar has the source, `format("raftlake-state")`; this call spells its options. The table has Spark's columns: `key` and `value`
-as structs, and `partition_id`.
+The jar has the source, `format("raftlake-state")`; this call spells its options. The table has the columns of Spark: `key` and
+`value` as structs, and `partition_id`.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ LIVE_MUTANTS = (
         LIVE,
     ),
     JvmMutant(
-        "live-state-without-the-last-partition",
-        "the rows of one partition are missing without a word",
+        "removed-batch-is-not-told",
+        "a read that lost a race with its query ends with an error about a missing file, and nothing says to read again",
         "live/LiveScan.java",
-        "IntStream.range(0, count)",
-        "IntStream.range(0, count - 1)",
+        "request.location(), request.batch(),",
+        "request.location(), Long.MAX_VALUE,",
         LIVE,
     ),
     JvmMutant(

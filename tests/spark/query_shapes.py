@@ -183,13 +183,17 @@ def shapes() -> tuple[Shape, ...]:
     return (
         Shape("count-complete", "complete", lambda s: s.events().groupBy("k").count()),
         Shape("count-update", "update", lambda s: s.events().groupBy("k").count()),
-        Shape("sum-avg-min-max", "update", lambda s: s.events().groupBy("k").agg(F.sum("v"), F.avg("v"), F.min("v"), F.max("v"))),
+        Shape(
+            "sum-avg-min-max", "update", lambda s: s.events().groupBy("k").agg(F.sum("v"), F.avg("v"), F.min("v"), F.max("v"))
+        ),
         Shape("no-key", "complete", lambda s: s.events().agg(F.count("*"), F.sum("v"), F.min("t"))),
         Shape("having", "update", lambda s: s.events().groupBy("k").agg(F.sum("v").alias("s")).where("s > 5")),
         Shape("collected", "update", lambda s: s.events().groupBy("k").agg(*two_in_one)),
         Shape("distinct", "update", lambda s: s.events().select("k", "v").distinct()),
-        Shape("sorted-and-limited", "complete", lambda s: s.events().groupBy("k").count().orderBy(F.desc("count"), "k").limit(2)),
-        Shape("limit", "append", lambda s: s.events().select("k", "v").limit(7)),
+        Shape(
+            "sorted-and-limited", "complete", lambda s: s.events().groupBy("k").count().orderBy(F.desc("count"), "k").limit(2)
+        ),
+        Shape("limit", "append", lambda s: s.events().select("k", "v").limit(11)),
         Shape("rollup", "complete", lambda s: s.events().rollup("k", "v").agg(F.count("*"))),
         Shape("cube", "update", lambda s: s.events().cube("k", "v").agg(F.count("*"))),
         Shape("union", "update", lambda s: s.events().union(s.clicks()).groupBy("k").agg(F.sum("v"))),

@@ -18,15 +18,18 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.execution.datasources.v2.state.StateDataSourceException;
+import org.apache.spark.sql.functions;
 import org.apache.spark.sql.streaming.StreamingQuery;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** A query that counts words, and reads of its state while it runs. */
+/** A query that counts words, and reads of its state while it runs. On a quorum the tests in Python do that. */
+@Tag("memory")
 class LiveStateTest {
     private static SparkSession spark;
 
@@ -136,6 +139,17 @@ class LiveStateTest {
         process("a");
         assertEquals(2, state().rdd().getNumPartitions());
         assertEquals(1, state().count());
+    }
+
+    /** Such a query has one partition, whatever the setting says. */
+    @Test
+    void theStateOfAQueryWithoutKeysIsRead() throws IOException, TimeoutException {
+        query.stop();
+        query = spark.readStream().text(words.toString()).agg(functions.count("*").as("rows"))
+                .writeStream().format("noop").outputMode("update").option("checkpointLocation", checkpoint + "-all").start();
+        process("a", "b", "a");
+        Row row = spark.read().format("raftlake-state").load(checkpoint + "-all").select("value.*").collectAsList().get(0);
+        assertEquals(3, row.getLong(0));
     }
 
     /** A query that goes on removes what it no longer retains; here the log of its state goes at once. */

@@ -1,20 +1,14 @@
 package io.raftlake.spark.live;
 
-import java.util.UUID;
-import java.util.stream.IntStream;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.v2.state.StateScan;
-import org.apache.spark.sql.execution.datasources.v2.state.StateStoreInputPartition;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.SerializableConfiguration;
 
-/**
- * Spark's scan of a state, over as many partitions as the batch had. Spark's own lists the directories of partitions, and a
- * partition without a snapshot has none in the quorum.
- */
+/** Spark's scan of a state at one batch, with readers that say so where the batch is gone. */
 final class LiveScan implements Scan, Batch {
     private final StateScan scan;
     private final Request request;
@@ -41,16 +35,12 @@ final class LiveScan implements Scan, Batch {
 
     @Override
     public InputPartition[] planInputPartitions() {
-        int count = scan.org$apache$spark$sql$execution$datasources$v2$state$StateScan$$batchNumPartitions;
-        UUID query = UUID.randomUUID();
-        return IntStream.range(0, count)
-                .mapToObj(number -> new StateStoreInputPartition(number, query, request.source()))
-                .toArray(InputPartition[]::new);
+        return scan.planInputPartitions();
     }
 
     @Override
     public PartitionReaderFactory createReaderFactory() {
-        return new LiveReader.Factory(scan.createReaderFactory(), request.source().resolvedCpLocation(),
-                request.source().batchId(), new SerializableConfiguration(request.conf()));
+        return new LiveReader.Factory(scan.createReaderFactory(), request.location(), request.batch(),
+                new SerializableConfiguration(request.conf()));
     }
 }

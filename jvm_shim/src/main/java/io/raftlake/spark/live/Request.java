@@ -17,10 +17,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * One look at a state: the options, and the batch whose end it sees.
  *
  * @param pinned the options with {@code batchId}
- * @param source the same as Spark's source of state reads them, with the ids of the state stores at that batch
+ * @param location the checkpoint
+ * @param batch the number of the batch
  * @param conf the settings of the session for file systems
  */
-public record Request(CaseInsensitiveStringMap pinned, StateSourceOptions source, Configuration conf) {
+public record Request(CaseInsensitiveStringMap pinned, String location, long batch, Configuration conf) {
     /** What users name. */
     public static final String FORMAT = "raftlake-state";
 
@@ -46,8 +47,7 @@ public record Request(CaseInsensitiveStringMap pinned, StateSourceOptions source
         Map<String, String> pinned = new HashMap<>(options.asCaseSensitiveMap());
         pinned.keySet().removeIf(StateSourceOptions.BATCH_ID()::equalsIgnoreCase);
         pinned.put(StateSourceOptions.BATCH_ID(), Long.toString(asked.batchId()));
-        return new Request(new CaseInsensitiveStringMap(pinned), StateSourceOptions$.MODULE$.modifySourceOptions(conf, asked),
-                conf);
+        return new Request(new CaseInsensitiveStringMap(pinned), asked.resolvedCpLocation(), asked.batchId(), conf);
     }
 
     private static void requireScheme(String path, Configuration conf) {
