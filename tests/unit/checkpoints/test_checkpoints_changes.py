@@ -143,6 +143,28 @@ def test_the_run_before_can_write_no_more_once_a_rewind_has_begun() -> None:
     assert all(any(getattr(one, "key", "") == key for one in txn.compares) for txn in kv.transactions)
 
 
+@pytest.mark.parametrize("work", [lambda kv: rewind(kv, 2), rename, delete])
+def test_topics_with_state_are_named_for_as_long_as_the_checkpoint_is_there(work: Callable[[MemoryKv], object]) -> None:
+    """A collector takes a key in /fs-state/ for garbage unless `metadata` has the id that the key has."""
+    kv = space(FILES)
+    facts = {"id": "abc", "query": QUERY}
+    kit.put(kv, "/fs-state/orders/main", json.dumps(facts).encode())
+    seen: set[str] = set()
+
+    def look(number: int) -> None:
+        told = json.loads(kit.read(kv, MAIN)["metadata"])["id"]
+        entry = kv.get("/fs-state/orders/main")
+        assert entry is not None
+        assert json.loads(entry.value or b"") == {"id": "abc", "query": told}
+        seen.add(told)
+
+    kv.before = look
+    work(kv)
+    assert len(seen) == 2
+    left = [kv.get(key) for key in ("/fs-state/orders/main", "/fs-state/trial/deep/main")]
+    assert [json.loads(entry.value or b"") for entry in left if entry is not None] == ([] if work is delete else [facts])
+
+
 def crash_at(kv: MemoryKv, last: int) -> None:
     def crash(number: int) -> None:
         if number == last:
