@@ -14,6 +14,7 @@ from raftlake.checkpoints import changes
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.mark import Mark
 from raftlake.checkpoints.node import Node
+from raftlake.checkpoints.writer import Writer
 from raftlake.errors import WrongState
 
 MAIN, OTHER = "raftlake://orders/main", "raftlake://trial/deep/main"
@@ -345,3 +346,12 @@ def test_blobs_go_with_their_files_and_stay_with_moved_ones(tmp_path: Path) -> N
     # What only Hadoop can remove is left to the collector of a Spark job.
     assert kv.names("/fs-blobs/") == {"/fs-blobs/trial/b1"}
     assert at > 0
+
+
+def test_a_file_is_no_directory() -> None:
+    kv = space(FILES)
+    tools = kit.tools(kv)
+    ownership, _ = tools.own(Location.parse(MAIN), "told", QUERY)
+    writer = Writer(tools.space, tools.blobs(), [ownership], tools.clock)
+    with pytest.raises(WrongState, match=f"{MAIN}/metadata is a file"):
+        writer.put(Location.parse(MAIN).below("metadata/below"), b"", over=0)
