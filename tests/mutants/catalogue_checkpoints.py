@@ -174,6 +174,14 @@ CHECKPOINTS = (
         LOGS,
     ),
     mutant(
+        "state-in-topics-looks-like-garbage-while-a-checkpoint-is-changed",
+        "a collector sees a mark where the id of the query was, and deletes the topics",
+        HOME + "steps",
+        "        change.put(root.changelog_key, changelog.of(mark.shown), over=changelog.version)\n",
+        "        pass\n",
+        CHANGES,
+    ),
+    mutant(
         "percent-signs-are-kept-as-they-are",
         "the Java file system looks for another key",
         HOME + "location",

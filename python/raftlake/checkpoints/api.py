@@ -53,27 +53,29 @@ class Checkpoints:
         that uses the source is not disturbed. `base_uri` is a `file:` URI: where large files go, by default to those of the
         source."""
         option = "" if batch is None else f" --batch {batch}"
-        told = f"{_COMMAND} fork {source} {target}{option}"
-        return copies.fork(self._tools, Location.parse(source), Location.parse(target), batch, base_uri, told)
+        from_, to = Location.parse(source), Location.parse(target)
+        return copies.fork(self._tools, from_, to, batch, base_uri, f"{_COMMAND} fork {from_} {to}{option}")
 
     def rewind(self, path: str, batch: int) -> Changed:
         """Take a checkpoint back to a batch. A query that runs on it stops with its next write."""
-        return changes.rewind(self._tools, Location.parse(path), batch, f"{_COMMAND} rewind {path} --batch {batch}")
+        root = Location.parse(path)
+        return changes.rewind(self._tools, root, batch, f"{_COMMAND} rewind {root} --batch {batch}")
 
     def rename(self, source: str, target: str) -> Changed:
         """Move a checkpoint to another path, or pipeline. A query that runs on it stops with its next write."""
-        told = f"{_COMMAND} rename {source} {target}"
-        return changes.rename(self._tools, Location.parse(source), Location.parse(target), told)
+        from_, to = Location.parse(source), Location.parse(target)
+        return changes.rename(self._tools, from_, to, f"{_COMMAND} rename {from_} {to}")
 
     def delete(self, path: str) -> Changed:
         """Delete a checkpoint with its state. A query that runs on it stops with its next write."""
-        return changes.delete(self._tools, Location.parse(path), f"{_COMMAND} delete {path}", self._delete_topics)
+        root = Location.parse(path)
+        return changes.delete(self._tools, root, f"{_COMMAND} delete {root}", self._delete_topics)
 
     def import_(self, source: str | Path, target: str, *, base_uri: str | None = None) -> Copied:
         """Copy a checkpoint of a local directory into the quorum. Its query has to be stopped, and goes on there. `base_uri` is
         a `file:` URI: where large files go, by default into the quorum."""
-        told = f"{_COMMAND} import {source} {target}"
-        return copies.import_(self._tools, Path(source), Location.parse(target), base_uri, told)
+        from_, to = Path(source).resolve(), Location.parse(target)
+        return copies.import_(self._tools, from_, to, base_uri, f"{_COMMAND} import {from_} {to}")
 
     def export(self, source: str, target: str | Path) -> Copied:
         """Copy a checkpoint into a new local directory. Nothing is changed in the quorum: stop the query before it is started

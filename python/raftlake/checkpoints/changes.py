@@ -52,7 +52,7 @@ def rewind(tools: Tools, root: Location, batch: int, told: str) -> Changed:
         marked_at = put_mark(tools, writer, root, Mark("rewind", told, query, before.decode()), found)
     gone = _behind(tree, batch)
     writer.delete_all(gone, tools.progress)
-    end(tools, writer, root, before, marked_at)
+    end(tools, writer, root, before, query, marked_at)
     return Changed(query, len(gone), owner)
 
 
@@ -90,10 +90,10 @@ def rename(tools: Tools, source: Location, target: Location, told: str) -> Chang
     change.delete(source.below(METADATA).key, at=source_at)
     if tree.home is not None:
         change.delete(source.key, at=tree.home.version)
-    if tools.changelog_of(source, query) and (state := tools.space.get(source.changelog_key)) is not None:
+    if (changelog := tools.changelog_of(source, query)) is not None:
         old = tools.space.get(target.changelog_key)
-        change.put(target.changelog_key, state.value or b"", over=0 if old is None else old.version)
-        change.delete(source.changelog_key, at=state.version)
+        change.put(target.changelog_key, changelog.of(query), over=0 if old is None else old.version)
+        change.delete(source.changelog_key, at=changelog.version)
     writer.commit(change)
     return Changed(query, len(tree.files), owner)
 
@@ -135,9 +135,9 @@ def delete(tools: Tools, root: Location, told: str, delete_topics: Callable[[str
     change.delete(root.below(METADATA).key, at=marked_at)
     if tree.home is not None:
         change.delete(root.key, at=tree.home.version)
-    if (changelog := tools.changelog_of(root, query)) and (state := tools.space.get(root.changelog_key)) is not None:
-        delete_topics(f"{CHANGELOG_TOPICS}{changelog}-")
-        change.delete(root.changelog_key, at=state.version)
+    if (changelog := tools.changelog_of(root, query)) is not None:
+        delete_topics(f"{CHANGELOG_TOPICS}{changelog.changelog_id}-")
+        change.delete(root.changelog_key, at=changelog.version)
     writer.commit(change)
     return Changed(query, len(tree.files), owner)
 

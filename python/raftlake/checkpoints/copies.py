@@ -68,7 +68,7 @@ def _install(
     writer.put_all(files, len(chosen.names), tools.progress)
     if directory is not None:
         directory.require_unchanged()
-    end(tools, writer, target, metadata, marked_at)
+    end(tools, writer, target, metadata, mark.query, marked_at)
     return Copied(mark.query, chosen.batch, len(chosen.names) + 1)
 
 

@@ -91,7 +91,7 @@ def show_checkpoint(tools: Tools, root: Location) -> dict[str, Any]:
         "bytes": sum(found.node.length for found in tree.files.values()),
         "keyBytes": sum(found.size for found in tree.files.values()),
         "blobs": sum(found.node.is_blob for found in tree.files.values()),
-        "changelog": changelog,
+        "changelog": None if changelog is None else changelog.changelog_id,
         "batches": [_batch(tree, layout, batch, changelog is not None) for batch in _batches(layout)],
         "state": [_operator(tree, layout, operator) for operator in layout.operators],
     }

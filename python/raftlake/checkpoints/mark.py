@@ -15,6 +15,8 @@ from raftlake.checkpoints.layout import query_of
 #: Java shows a text that is no UUID only up to this length.
 _ID_CHARS_MAX = 36
 RENAME = "rename"
+#: What stands in the place of an id begins so.
+MARKED = "broken off: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,13 @@ class Mark:
     query: str
     before: str = ""
 
+    @property
+    def shown(self) -> str:
+        """What stands in the place of the query's id."""
+        return f"{MARKED}{self.doing}, repeat it"[:_ID_CHARS_MAX]
+
     def encode(self) -> bytes:
-        shown = f"broken off: {self.doing}, repeat it"
-        facts = {
-            "id": shown[:_ID_CHARS_MAX],
-            "doing": self.doing,
-            "told": self.told,
-            "query": self.query,
-            "before": self.before,
-        }
+        facts = {"id": self.shown, "doing": self.doing, "told": self.told, "query": self.query, "before": self.before}
         return json.dumps(facts, ensure_ascii=False).encode()
 
     @staticmethod

@@ -14,7 +14,7 @@ from raftlake.checkpoints.blobs import Blobs
 from raftlake.checkpoints.layout import METADATA
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.log_blobs import LogBlobs
-from raftlake.checkpoints.mark import Mark, uuid_of
+from raftlake.checkpoints.mark import MARKED, Mark, uuid_of
 from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Owner, Ownership
 from raftlake.checkpoints.space import Change, Space
@@ -47,29 +47,51 @@ class Tools:
     def writer(self, *owners: Ownership, blobs: Blobs | None = None) -> Writer:
         return Writer(self.space, blobs or self.blobs(), owners, self.clock)
 
-    def changelog_of(self, root: Location, query: str) -> str | None:
-        """What the topics with the changes of a query's state are named after; None where its state is in files alone."""
+    def changelog_of(self, root: Location, query: str) -> Changelog | None:
+        """The topics with the changes of a query's state; None where its state is in files alone."""
         entry = self.space.get(root.changelog_key)
         try:
             facts = json.loads(entry.value or b"") if entry is not None else {}
         except ValueError:
             facts = {}
-        return str(facts["id"]) if isinstance(facts, dict) and facts.get("query") == query and facts.get("id") else None
+        if entry is None or not isinstance(facts, dict) or not facts.get("id"):
+            return None
+        # While a command changes the checkpoint, both this key and `metadata` name its mark.
+        is_of_query = facts.get("query") == query or str(facts.get("query")).startswith(MARKED)
+        return Changelog(str(facts["id"]), entry.version) if is_of_query else None
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """The key of `QuorumStateStoreProvider` at a version: `changelog_id` is in the names of the topics."""
+
+    changelog_id: str
+    version: int
+
+    def of(self, query: str) -> bytes:
+        """The value of the key. What names no query of `metadata` is collected as garbage."""
+        return json.dumps({"id": self.changelog_id, "query": query}, separators=(",", ":")).encode()
 
 
 def put_mark(tools: Tools, writer: Writer, root: Location, mark: Mark, found: Found | None) -> int:
     """Put the mark over `metadata`; its version."""
-    version = writer.put(root.below(METADATA), mark.encode(), over=0 if found is None else found.version)
+    change = Change()
+    writer.add(change, root.below(METADATA), mark.encode(), over=0 if found is None else found.version)
+    if found is not None and (changelog := tools.changelog_of(root, mark.query)) is not None:
+        change.put(root.changelog_key, changelog.of(mark.shown), over=changelog.version)
+    version = writer.commit(change)
     if version:
         return version
-    found = find(tools.space, root.below(METADATA))
-    return 0 if found is None else found.version
+    marked = find(tools.space, root.below(METADATA))
+    return 0 if marked is None else marked.version
 
 
-def end(tools: Tools, writer: Writer, root: Location, metadata: bytes, marked_at: int) -> None:
+def end(tools: Tools, writer: Writer, root: Location, metadata: bytes, query: str, marked_at: int) -> None:
     """Replace the mark by the true `metadata`: from now on a query may start."""
     change = Change()
     change.put(root.below(METADATA).key, Node.inline(tools.clock(), metadata).encode(), over=marked_at)
+    if (changelog := tools.changelog_of(root, query)) is not None:
+        change.put(root.changelog_key, changelog.of(query), over=changelog.version)
     writer.commit(change)
 
 

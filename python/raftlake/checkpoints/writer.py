@@ -78,11 +78,11 @@ class Writer:
             change.delete(intent, at=version)
         return self.commit(change)
 
-    def add(self, change: Change, location: Location, content: bytes) -> None:
-        """Add a new small file to a change; its directory is made at once."""
+    def add(self, change: Change, location: Location, content: bytes, *, over: int = 0) -> None:
+        """Add a small file to a change, over the version that stands there; its directory is made at once."""
         self.make_directories(location.parent)
         self._compare_directory(change, location)
-        change.put(location.key, Node.inline(self._clock(), content).encode(), over=0)
+        change.put(location.key, Node.inline(self._clock(), content).encode(), over=over)
 
     def put_all(self, files: Iterable[tuple[Location, bytes]], count: int, progress: Progress) -> None:
         """New files, many in a transaction; their number is `count`."""

@@ -14,6 +14,7 @@ from raftlake.checkpoints import changes
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.mark import Mark
 from raftlake.checkpoints.node import Node
+from raftlake.checkpoints.writer import Writer
 from raftlake.errors import WrongState
 
 MAIN, OTHER = "raftlake://orders/main", "raftlake://trial/deep/main"
@@ -141,6 +142,28 @@ def test_the_run_before_can_write_no_more_once_a_rewind_has_begun() -> None:
     assert seen == [True] + [False] * (len(seen) - 1)
     key = "/fs-owner/orders/main"
     assert all(any(getattr(one, "key", "") == key for one in txn.compares) for txn in kv.transactions)
+
+
+@pytest.mark.parametrize("work", [lambda kv: rewind(kv, 2), rename, delete])
+def test_topics_with_state_are_named_for_as_long_as_the_checkpoint_is_there(work: Callable[[MemoryKv], object]) -> None:
+    """A collector takes a key in /fs-state/ for garbage unless `metadata` has the id that the key has."""
+    kv = space(FILES)
+    facts = {"id": "abc", "query": QUERY}
+    kit.put(kv, "/fs-state/orders/main", json.dumps(facts).encode())
+    seen: set[str] = set()
+
+    def look(number: int) -> None:
+        told = json.loads(kit.read(kv, MAIN)["metadata"])["id"]
+        entry = kv.get("/fs-state/orders/main")
+        assert entry is not None
+        assert json.loads(entry.value or b"") == {"id": "abc", "query": told}
+        seen.add(told)
+
+    kv.before = look
+    work(kv)
+    assert len(seen) == 2
+    left = [kv.get(key) for key in ("/fs-state/orders/main", "/fs-state/trial/deep/main")]
+    assert [json.loads(entry.value or b"") for entry in left if entry is not None] == ([] if work is delete else [facts])
 
 
 def crash_at(kv: MemoryKv, last: int) -> None:
@@ -323,3 +346,12 @@ def test_blobs_go_with_their_files_and_stay_with_moved_ones(tmp_path: Path) -> N
     # What only Hadoop can remove is left to the collector of a Spark job.
     assert kv.names("/fs-blobs/") == {"/fs-blobs/trial/b1"}
     assert at > 0
+
+
+def test_a_file_is_no_directory() -> None:
+    kv = space(FILES)
+    tools = kit.tools(kv)
+    ownership, _ = tools.own(Location.parse(MAIN), "told", QUERY)
+    writer = Writer(tools.space, tools.blobs(), [ownership], tools.clock)
+    with pytest.raises(WrongState, match=f"{MAIN}/metadata is a file"):
+        writer.put(Location.parse(MAIN).below("metadata/below"), b"", over=0)

@@ -10,8 +10,10 @@ import pytest
 import checkpointkit as kit
 from checkpointkit import FORK, QUERY, Crash, MemoryKv
 from raftlake.checkpoints import copies
+from raftlake.checkpoints.directory import Directory
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.mark import Mark
+from raftlake.checkpoints.sources import select
 from raftlake.errors import UnknownOutcome, WrongState
 
 MAIN, TRIAL = "raftlake://orders/main", "raftlake://orders/deep/trial"
@@ -360,3 +362,16 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
             export(kv, tmp_path / "out")
         kit.put(kv, location.key, entry.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_hidden_files_are_no_part_of_a_directory(tmp_path: Path) -> None:
+    files = kit.stateful(2)
+    found = Directory(kit.to_directory(files | {".hidden/file": b""}, tmp_path))
+    assert found.names == set(files)
+    assert found.query == QUERY
+
+
+def test_a_query_that_has_committed_nothing_yet_may_move() -> None:
+    names = {"metadata": kit.metadata(), "offsets/0": kit.offsets(0)}
+    chosen = select("it", names, names.__getitem__, None, is_move=True)
+    assert (chosen.batch, chosen.names) == (None, ("offsets/0",))

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import checkpointkit as kit
 from checkpointkit import QUERY, MemoryKv
+from raftlake.checkpoints import Checkpoints
 from raftlake.cli import checkpoints as cli_checkpoints
 from raftlake.cli.main import app, run
 from raftlake.errors import WrongState
@@ -183,3 +184,13 @@ def test_long_work_is_told_of_once_a_second(monkeypatch: pytest.MonkeyPatch, cap
     for done in range(1, 5):
         progress("files copied", done, 9)
     assert capsys.readouterr().err.splitlines() == ["2 of 9 files copied", "4 of 9 files copied"]
+
+
+def test_the_same_in_python(quorum: Quorum) -> None:
+    client: Any = quorum
+    told_of: list[tuple[str, int, int]] = []
+    checkpoints = Checkpoints(client, lambda what, done, count: told_of.append((what, done, count)))
+    assert checkpoints.fork(f"{MAIN}/", TRIAL, batch=1).batch == 1
+    assert told_of[-1][0] == "files copied"
+    assert told_of[-1][1] == told_of[-1][2]
+    assert [row["path"] for row in Checkpoints(client).list()] == [MAIN, TRIAL]
