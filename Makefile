@@ -61,7 +61,7 @@ test-sim: $(READY) ## the simulator's own tests: the same seed twice, planted bu
 	$(PYTEST) -q -m 'sim and not (process or java or spark or bench)'
 
 test-process: $(READY) ## real node processes and real clients
-	$(PYTEST) -q -m 'process and not (java or spark or bench or s3)'
+	$(PYTEST) -q -m 'process and not (java or spark or bench or s3)' -n $(JOBS) --dist worksteal --durations 5
 
 test-store: $(READY) ## the remote tier on a real S3 server, which Go builds once; not part of `make test`
 	@tools/fetch-versitygw

@@ -41,7 +41,8 @@ def free_ports(host: str, count: int, taken: Collection[int] = ()) -> list[int]:
 
 def _candidates() -> Iterator[int]:
     ports = range(FIRST, _outgoing_first())
-    yield from random.sample(ports, min(TRIES_MAX, len(ports)))
+    # Not of the seed that a program may have set: two processes with one seed would choose the same ports.
+    yield from random.SystemRandom().sample(ports, min(TRIES_MAX, len(ports)))
     while True:
         yield 0
 

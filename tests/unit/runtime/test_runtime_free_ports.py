@@ -22,10 +22,10 @@ def outgoing_from(first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    def first_ones(ports: Sequence[int], count: int) -> list[int]:
+    def first_ones(_: random.SystemRandom, ports: Sequence[int], count: int) -> list[int]:
         return list(ports[:count])
 
-    monkeypatch.setattr(random, "sample", first_ones)
+    monkeypatch.setattr(random.SystemRandom, "sample", first_ones)
 
 
 def test_they_differ_and_no_outgoing_connection_gets_one() -> None:
@@ -50,6 +50,16 @@ def test_no_port_is_given_twice_while_its_server_has_not_started(monkeypatch: py
     in_order(monkeypatch)
     given = [port for _ in range(10) for port in free_ports(HOST, 2)]
     assert len(set(given)) == 20
+
+
+def test_two_processes_with_one_seed_choose_different_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that run in two processes at once begin with the same seed, and their servers took each other's ports."""
+    chosen = []
+    for _ in range(2):
+        random.seed(1)
+        monkeypatch.setattr(module, "_given", set())
+        chosen.append(free_ports(HOST, 20))
+    assert chosen[0] != chosen[1]
 
 
 @pytest.mark.parametrize("text", ["", "no numbers\n"])
