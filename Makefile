@@ -88,7 +88,7 @@ test-java: jar ## Kafka's own Java tools against our nodes and files (fetched on
 
 test-spark: jar ## Spark jobs against real nodes
 	@tools/fetch-kafka
-	$(PYTEST) -q -m 'spark and not (bench or s3)' -n $(JOBS) --dist worksteal --durations 10
+	$(PYTEST) -q -m 'spark and not (bench or s3)' --durations 10
 
 test-cluster: jar ## a standalone Spark cluster whose parts are killed; not part of `make test`
 	@tools/fetch-kafka
