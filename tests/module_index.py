@@ -11,6 +11,7 @@ TESTED_IN: dict[str, str] = {
     "pyspark_raftlake.connections": "connector/test_connector_source.py",
     "pyspark_raftlake.errors": "connector/test_connector_options.py",
     "pyspark_raftlake.history_view": "connector/test_connector_tables.py",
+    "pyspark_raftlake.live_state": "spark/test_spark_live_state.py",
     "pyspark_raftlake.log_view": "connector/test_connector_planning.py",
     "pyspark_raftlake.option_names": "connector/test_connector_options.py",
     "pyspark_raftlake.positions": "connector/test_connector_planning.py",

@@ -115,9 +115,13 @@ def test_a_running_session_gets_the_jar_and_the_settings(monkeypatch: pytest.Mon
     assert live.statements == [f"ADD JAR '{jar}'"]
     assert live.settings == {
         "raftlake.http.servers": "h:8,i:8",
+        "raftlake.bootstrap.servers": "h:1",
         "fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
         "fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",
+        "spark.sql.streaming.stateStore.providerClass": "io.raftlake.spark.QuorumStateStoreProvider",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     }
     has_jar: Any = Live(f"/a.jar,{jar}")
     session.attach(has_jar, "h:1")

@@ -106,8 +106,8 @@ JVM_MUTANTS = (
         "atomic-file-replaces-another",
         "two runs commit one batch",
         "checkpoint/CheckpointFiles.java",
-        "createAtClose(whole(given), overwriteIfPossible)",
-        "createAtClose(whole(given), true)",
+        "createAtClose(file, overwriteIfPossible)",
+        "createAtClose(file, true)",
         MANAGER,
     ),
     JvmMutant(
