@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.state import GroupState
 
@@ -96,38 +95,39 @@ def _self_join(streams: Streams) -> DataFrame:
     return left.join(right, near).select("left.k", "left.v", "right.v")
 
 
-def _count_while_pending(key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """Sums by key; a key without rows for 10 seconds of event time is told and forgotten."""
-    import pandas as pd
-
-    if state.hasTimedOut:
-        (total,) = state.get
-        state.remove()
-        yield pd.DataFrame({"k": [key[0]], "total": [total], "over": [True]})
-        return
-    total = (state.get[0] if state.exists else 0) + sum(int(frame["v"].sum()) for frame in frames)
-    state.update((total,))
-    state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 10_000)
-    yield pd.DataFrame({"k": [key[0]], "total": [total], "over": [False]})
-
-
-def _sum_without_end(key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    import pandas as pd
-
-    total = (state.get[0] if state.exists else 0) + sum(int(frame["v"].sum()) for frame in frames)
-    state.update((total,))
-    yield pd.DataFrame({"k": [key[0]], "total": [total]})
+# What runs in Spark's Python processes stands in the functions below: those processes cannot import this module.
 
 
 def _in_pandas(streams: Streams) -> DataFrame:
+    def count_while_pending(key: tuple[Any, ...], frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
+        """Sums by key; a key without rows for 10 seconds of event time is told and forgotten."""
+        import pandas as pd
+
+        if state.hasTimedOut:
+            (total,) = state.get
+            state.remove()
+            yield pd.DataFrame({"k": [key[0]], "total": [total], "over": [True]})
+            return
+        total = (state.get[0] if state.exists else 0) + sum(int(frame["v"].sum()) for frame in frames)
+        state.update((total,))
+        state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 10_000)
+        yield pd.DataFrame({"k": [key[0]], "total": [total], "over": [False]})
+
     grouped = streams.events("10 seconds").groupBy("k")
     schema = "k string, total long, over boolean"
-    return grouped.applyInPandasWithState(_count_while_pending, schema, "total long", "update", "EventTimeTimeout")
+    return grouped.applyInPandasWithState(count_while_pending, schema, "total long", "update", "EventTimeTimeout")
 
 
 def _in_pandas_appended(streams: Streams) -> DataFrame:
+    def sum_without_end(key: tuple[Any, ...], frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
+        import pandas as pd
+
+        total = (state.get[0] if state.exists else 0) + sum(int(frame["v"].sum()) for frame in frames)
+        state.update((total,))
+        yield pd.DataFrame({"k": [key[0]], "total": [total]})
+
     grouped = streams.events().groupBy("k")
-    return grouped.applyInPandasWithState(_sum_without_end, "k string, total long", "total long", "append", "NoTimeout")
+    return grouped.applyInPandasWithState(sum_without_end, "k string, total long", "total long", "append", "NoTimeout")
 
 
 def _with_processor(streams: Streams) -> DataFrame:
@@ -139,7 +139,7 @@ def _with_processor(streams: Streams) -> DataFrame:
             self.total = handle.getValueState("total", "total long")
             self.seen = handle.getMapState("seen", "v int", "times long")
 
-        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
             total = self.total.get()[0] if self.total.exists() else 0
             for frame in rows:
                 for value in frame["v"]:

@@ -52,7 +52,6 @@ class KeySpaceRoomTest {
             }
         }
         assertTrue(most * PARTITIONS < BYTES_MAX, most + " bytes a partition, " + most * PARTITIONS + " in all");
-        System.out.println("KeySpaceRoom " + most + " bytes a partition, " + most * PARTITIONS + " in all");
     }
 
     private static long bytes(String prefix) throws IOException {
