@@ -26,13 +26,15 @@ with Client(servers) as client:
         client.create_topic("payments", 2)
         client.append_many("payments", [(f"p{number:03}", f"{number}.50") for number in range(PAYMENTS)])
 
-builder = configure(SparkSession.builder.master("local[2]"), servers)
 builder = (
-    builder.config("spark.ui.enabled", "false")
+    SparkSession.builder.master("local[2]")
+    .config("spark.ui.enabled", "false")
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
 )
-spark = (builder.config("spark.jars", ",".join(jars)) if jars else configure_spark_with_delta_pip(builder)).getOrCreate()
+builder = builder.config("spark.jars", ",".join(jars)) if jars else configure_spark_with_delta_pip(builder)
+# The last one: `configure` adds its jar to those that are set, and one that is set later takes their place.
+spark = configure(builder, servers).getOrCreate()
 
 source = spark.readStream.format("raftlake").options(subscribe="payments", startingOffsets="earliest", maxOffsetsPerTrigger=20)
 payments = source.load().select(
