@@ -90,7 +90,7 @@ test-spark: jar ## Spark jobs against real nodes
 	@tools/fetch-kafka
 	$(PYTEST) -q -m 'spark and not (bench or s3)' --durations 10
 
-test-cluster: jar ## a standalone Spark cluster whose parts are killed; not part of `make test`
+test-cluster: jar ## Spark stories of minutes: a standalone cluster, killed drivers, queries of many shapes; not part of `make test`
 	@tools/fetch-kafka
 	$(PYTEST) -q -m cluster
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from raftlake import Client, LocalQuorum
 
-pytestmark = pytest.mark.spark
 
 #: A trailer, which has no key, ends the changes of a version. Keys and values are rows of Spark behind one byte: 8 bytes of
 #: flags, then 8 for each field; of a text these say place and length, and its letters follow.
@@ -93,6 +92,7 @@ def counts(session: SparkSession, checkpoint: str, batch: int | None = None) -> 
     return found
 
 
+@pytest.mark.spark
 def test_a_running_query_is_read_at_its_newest_batch(
     spark: SparkSession, quorum: LocalQuorum, client: Client, tmp_path: Path
 ) -> None:
@@ -116,6 +116,7 @@ def test_a_running_query_is_read_at_its_newest_batch(
         counting.query.stop()
 
 
+@pytest.mark.cluster
 def test_the_tables_of_the_tier_hold_the_history_of_a_key(
     spark: SparkSession, quorum: LocalQuorum, client: Client, tables: Path, tmp_path: Path
 ) -> None:

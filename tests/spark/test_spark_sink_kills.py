@@ -16,7 +16,7 @@ import pytest
 from raftlake import Client, LocalQuorum
 from waitkit import wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.cluster
 
 JOB = Path(__file__).with_name("sink_job.py")
 #: A driver on a busy machine, up to its first batch.

@@ -81,7 +81,7 @@ def test_spark_history(tmp_path: Path) -> None:
     assert lines == ["alice orders for 1.00, and for 20.00 before", "carol orders for 9.00, and for 0.00 before"]
 
 
-@pytest.mark.spark
+@pytest.mark.cluster
 def test_spark_exactly_once(tmp_path: Path) -> None:
     """Killed behind the first commit of the table, and so before or behind that of the topic; then started again."""
     from raftlake import LocalQuorum
