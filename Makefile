@@ -22,7 +22,7 @@ export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jar quickstart check fix test test-jvm test-seeds test-sim mutants jvm-mutants test-process test-store test-clients test-java test-spark bench sim sweep soak clean
+.PHONY: help setup jar quickstart check fix test test-jvm test-seeds test-sim mutants jvm-mutants test-process test-store test-clients test-java test-spark test-cluster bench sim sweep soak clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,7 +88,11 @@ test-java: jar ## Kafka's own Java tools against our nodes and files (fetched on
 
 test-spark: jar ## Spark jobs against real nodes
 	@tools/fetch-kafka
-	$(PYTEST) -q -m 'spark and not (bench or s3)'
+	$(PYTEST) -q -m 'spark and not (bench or s3)' --durations 10
+
+test-cluster: jar ## Spark stories of minutes: a standalone cluster, killed drivers, queries of many shapes; not part of `make test`
+	@tools/fetch-kafka
+	$(PYTEST) -q -m cluster
 
 bench: $(READY) ## measure us, etcd and Kafka side by side; exit 1 when a budget is missed (ONLY="pair gap" for some parts)
 	@tools/need etcd

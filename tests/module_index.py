@@ -17,7 +17,7 @@ TESTED_IN: dict[str, str] = {
     "pyspark_raftlake.positions": "connector/test_connector_planning.py",
     "pyspark_raftlake.schema": "connector/test_connector_source.py",
     "pyspark_raftlake.session": "connector/test_connector_source.py",
-    "pyspark_raftlake.sink": "connector/test_connector_writer.py",
+    "pyspark_raftlake.sink_task": "connector/test_connector_sink.py",
     # --- commands
     "raftlake.cli.node": "process/test_cli_process.py",
     "raftlake.cli.main": "unit/cli/test_cli_output.py",
@@ -26,6 +26,17 @@ TESTED_IN: dict[str, str] = {
     "raftlake.cli.recover_from_tier": "unit/cli/test_cli_recover_tier.py",
     "raftlake.cli.tier_facts": "unit/cli/test_cli_tier.py",
     "raftlake.cli.topics": "unit/cli/test_cli_output.py",
+    # --- checkpoints
+    "raftlake.checkpoints.api": "unit/cli/test_cli_checkpoints.py",
+    "raftlake.checkpoints.directory": "unit/checkpoints/test_checkpoints_copies.py",
+    "raftlake.checkpoints.location": "unit/checkpoints/test_checkpoints_golden.py",
+    "raftlake.checkpoints.mark": "unit/checkpoints/test_checkpoints_layout_facts.py",
+    "raftlake.checkpoints.node": "unit/checkpoints/test_checkpoints_golden.py",
+    "raftlake.checkpoints.owner": "unit/checkpoints/test_checkpoints_golden.py",
+    "raftlake.checkpoints.sources": "unit/checkpoints/test_checkpoints_copies.py",
+    "raftlake.checkpoints.steps": "unit/checkpoints/test_checkpoints_changes.py",
+    "raftlake.checkpoints.tree": "unit/checkpoints/test_checkpoints_changes.py",
+    "raftlake.checkpoints.writer": "unit/checkpoints/test_checkpoints_changes.py",
     # --- the client
     "raftlake.client.aio": "unit/client/test_client_cluster.py",
     "raftlake.client.errors": "unit/client/test_client_cluster.py",
@@ -33,6 +44,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.client.partitioner": "connector/test_connector_partitioner.py",
     "raftlake.client.produce_answer": "unit/client/test_client_protocol.py",
     "raftlake.client.sse": "unit/client/test_client_kv.py",
+    "raftlake.client.sink_keys": "connector/test_connector_ledger.py",
     "raftlake.client.sync_kv": "unit/client/test_client_kv.py",
     "raftlake.client.types": "unit/client/test_client_reader.py",
     # --- values and ports

@@ -16,9 +16,13 @@ Reading order:
 - `log_view`: the partitions of a query, where they begin and where they end, asked of the quorum for each plan.
 - `tables`, `history_view`, `seam`: the Delta tables of topics; a query of them alone; which offsets come from them.
 - `planning`, `ranges`, `pushdown`, `data_loss`: the offsets of each batch; the cut into tasks; filters; lost data.
+- `topic_notes`: which topic a query has read under a name, over its restarts.
 - `reader`, `table_reader`: on an executor, one range of offsets as Arrow record batches, from the log or from a table.
-- `sink`: the writers that Spark hands to its tasks.
+- `sink`, `sink_task`: the writers that Spark hands to its tasks, exactly once; one task of a write.
+- `ledger`: owners and batches of sinks in the quorum, and the one command that commits a batch.
 - `writer`, `partitioner`: on an executor, Arrow record batches into the log; the partition of each row.
+- `foreach`: the same guarantee within `foreachBatch`.
+- `patience`: outages of the quorum.
 - `connections`, `worker_memory`: one client for each quorum and process; the garbage collector of a Python worker.
 - `errors`: every error of the connector, worded in one place.
 
@@ -32,13 +36,30 @@ Invariants:
 - A batch that Spark replays from its checkpoint gets the same ranges again.
 - Each offset of a range is read from one source, and each source stands in for the other.
 - A range is yielded whole, or its task fails. Only with `failOnDataLoss` false may the beginning of a range be missing.
-- Delivery is at least once: a retried request is never doubled, but a task that Spark runs again writes its rows again.
+- All rows of a batch become visible by one command of the quorum, once: tasks write under transactions of their own.
+- A question about topics and offsets is asked again while the quorum is away, as long as the options say.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from pyspark_raftlake.live_state import state
 from pyspark_raftlake.session import attach, configure
 from pyspark_raftlake.source import DefaultSource
 
-__all__ = ["DefaultSource", "attach", "configure", "state"]
+if TYPE_CHECKING:
+    from pyspark_raftlake.foreach import Once, foreach_batch, txn_options
+
+__all__ = ["DefaultSource", "Once", "attach", "configure", "foreach_batch", "state", "txn_options"]
+
+_LATE = ("Once", "foreach_batch", "txn_options")
+
+
+def __getattr__(name: str) -> Any:
+    """What loads the client is imported when it is asked for."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pyspark_raftlake import foreach
+
+    return getattr(foreach, name)

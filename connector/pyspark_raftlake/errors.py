@@ -17,8 +17,33 @@ HOW_TO_GO_ON = (
     'query to fail on such cases, set the source option "failOnDataLoss" to "false".'
 )
 
+#: What one line of an error may have.
+LINE_CHARACTERS_MAX = 250
 #: Topics that an error lists, those with a similar name first.
 TOPICS_SHOWN_MAX = 10
+
+
+class QuorumUnavailable(RaftlakeError):
+    """The quorum was away for longer than the query may wait."""
+
+    def __init__(self, what: str, tries: int, waited_ms: float, cause: Exception) -> None:
+        told = f"the quorum could not be asked for {what} in {waited_ms / 1000:.0f} s ({tries} tries): {cause}"
+        super().__init__(told if len(told) <= LINE_CHARACTERS_MAX else told[: LINE_CHARACTERS_MAX - 1] + "…")
+
+
+class SinkFenced(RaftlakeError):
+    """A newer run of the query owns the sink, so nothing became visible."""
+
+    def __init__(self, app: str, run: str, owner: str, batch: int | None = None) -> None:
+        what = "nothing" if batch is None else f"nothing of batch {batch}"
+        super().__init__(
+            f"run {run} no longer owns the sink of {app}, and {what} became visible. The owner is {owner}. "
+            "The run that wrote last goes on; to go on here instead, start the query here again"
+        )
+
+
+class SinkFailed(RaftlakeError):
+    """A batch could not become visible, and did not."""
 
 
 class DataLoss(RaftlakeError):
@@ -155,6 +180,14 @@ def _incomplete(condition: str, hint: str, specified: Iterable[object], assigned
     return ConfigError(
         f"{condition}, you must specify all TopicPartitions.{hint} "
         f"Specified: {', '.join(map(str, specified))}. Assigned: {', '.join(map(str, assigned))}"
+    )
+
+
+def no_longer_named(option: str, topics: Iterable[str]) -> str:
+    """What is said of topics that a checkpoint has read, and the option of the restarted query does not name."""
+    return (
+        f"Option '{option}' was changed: it no longer names all of {', '.join(topics)}, which the checkpoint of this query has "
+        "read. Their offsets would be dropped"
     )
 
 

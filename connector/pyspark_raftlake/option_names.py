@@ -15,6 +15,11 @@ SERVERS_ENVIRONMENT = "RAFTLAKE_BOOTSTRAP_SERVERS"
 #: Spark's setting that lets filters reach sources written in Python; `configure` sets it.
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 
+#: What Spark's streams tell their tasks: StreamExecution.QUERY_ID_KEY, MicroBatchExecution.BATCH_ID_KEY, the run as job group.
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+
 SUBSCRIBE = "subscribe"
 SUBSCRIBE_PATTERN = "subscribePattern"
 ASSIGN = "assign"
@@ -38,6 +43,12 @@ TIER_URI = "tier.uri"
 #: Options of the store of the tables, as delta-rs names them, follow this prefix. Their values are shown nowhere.
 TIER_STORAGE_PREFIX = "tier.storage."
 TOPIC = "topic"
+#: As Delta names them: a batch write of an app with a version that was written before does nothing.
+TXN_APP = "txnAppId"
+TXN_VERSION = "txnVersion"
+#: How often a question of the driver is asked again in an outage, and the pause before it.
+FETCH_RETRIES = "fetchOffset.numRetries"
+FETCH_RETRY_INTERVAL = "fetchOffset.retryIntervalMs"
 
 SELECTIONS = (SUBSCRIBE, SUBSCRIBE_PATTERN, ASSIGN)
 STARTS = (STARTING_TIMESTAMP, STARTING_OFFSETS_BY_TIMESTAMP, STARTING_OFFSETS)
@@ -61,16 +72,16 @@ SOURCE_OPTIONS = (
     CONSISTENCY,
     TIER,
     TIER_URI,
+    FETCH_RETRIES,
+    FETCH_RETRY_INTERVAL,
 )
 #: Options of the Kafka source that tune its consumer; there are no consumer groups here.
 SOURCE_OPTIONS_WITHOUT_EFFECT = (
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
 )
 #: Options of the sink that mean something here.
-SINK_OPTIONS = (SERVERS, SERVERS_SHORT, TOPIC)
+SINK_OPTIONS = (SERVERS, SERVERS_SHORT, TOPIC, TXN_APP, TXN_VERSION)
 #: `includeHeaders`: the sink writes headers whenever there is a headers column, as Kafka's does. The others are read by
 #: Spark itself, which hands every option of a streaming writer to its sink.
 SINK_OPTIONS_WITHOUT_EFFECT = (
@@ -87,7 +98,23 @@ ISOLATION_LEVEL = "kafka.isolation.level"
 CLIENT_ID = "kafka.client.id"
 COMPRESSION = "kafka.compression.type"
 SECURITY_PROTOCOL = "kafka.security.protocol"
-CLIENT_SETTINGS = (ISOLATION_LEVEL, CLIENT_ID, COMPRESSION, SECURITY_PROTOCOL)
+#: How long an outage is waited for, and how long one request.
+API_TIMEOUT = "kafka.default.api.timeout.ms"
+REQUEST_TIMEOUT = "kafka.request.timeout.ms"
+DELIVERY_TIMEOUT = "kafka.delivery.timeout.ms"
+BLOCK_TIMEOUT = "kafka.max.block.ms"
+TRANSACTION_TIMEOUT = "kafka.transaction.timeout.ms"
+CLIENT_SETTINGS = (
+    ISOLATION_LEVEL,
+    CLIENT_ID,
+    COMPRESSION,
+    SECURITY_PROTOCOL,
+    API_TIMEOUT,
+    REQUEST_TIMEOUT,
+    DELIVERY_TIMEOUT,
+    BLOCK_TIMEOUT,
+    TRANSACTION_TIMEOUT,
+)
 
 #: Settings of Kafka's clients that are accepted and change nothing. `acks` and `enable.idempotence` are among them because
 #: here every append is acknowledged by a majority and every producer is idempotent, whatever they say.
@@ -105,8 +132,6 @@ CLIENT_SETTINGS_WITHOUT_EFFECT = tuple(
         "compression.lz4.level",
         "compression.zstd.level",
         "connections.max.idle.ms",
-        "default.api.timeout.ms",
-        "delivery.timeout.ms",
         "enable.idempotence",
         "exclude.internal.topics",
         "fetch.max.bytes",
@@ -116,7 +141,6 @@ CLIENT_SETTINGS_WITHOUT_EFFECT = tuple(
         "group.instance.id",
         "heartbeat.interval.ms",
         "linger.ms",
-        "max.block.ms",
         "max.in.flight.requests.per.connection",
         "max.partition.fetch.bytes",
         "max.poll.interval.ms",
@@ -131,7 +155,6 @@ CLIENT_SETTINGS_WITHOUT_EFFECT = tuple(
         "receive.buffer.bytes",
         "reconnect.backoff.max.ms",
         "reconnect.backoff.ms",
-        "request.timeout.ms",
         "retries",
         "retry.backoff.max.ms",
         "retry.backoff.ms",
@@ -157,8 +180,7 @@ REFUSED_CLIENT_SETTINGS = {
     "kafka.interceptor.classes": "interceptors could change the data on its way",
     "kafka.partitioner.class": "rows with a key go where Kafka's default partitioner puts them; set a partition column instead",
     "kafka.partitioner.ignore.keys": "set a partition column instead",
-    "kafka.transactional.id": "raftlake has no Kafka transactions",
-    "kafka.transaction.timeout.ms": "raftlake has no Kafka transactions",
+    "kafka.transactional.id": "the sink names the transactions of its tasks itself",
 }
 #: Settings of these families ask for encryption or authentication.
 REFUSED_PREFIXES = ("kafka.ssl.", "kafka.sasl.")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import ClassVar
 
 from pyspark_raftlake import errors
 from pyspark_raftlake import option_names as names
@@ -32,6 +33,12 @@ from pyspark_raftlake.raw_options import RawOptions
 from raftlake.errors import ConfigError, without_secrets
 
 _DELAY_MS_DEFAULT = 15 * 60_000
+#: As Kafka's default.api.timeout.ms.
+ASK_MS_DEFAULT = 60_000
+#: An outage of two minutes, and time for the nodes to start and to elect.
+OUTAGE_MS_MAX = 150_000
+#: The longest that nodes allow by default (transaction.max.timeout.ms).
+TRANSACTION_MS_MAX = 900_000
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -70,16 +77,42 @@ class TierOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long an outage of the quorum is waited for."""
+
+    #: How long one question is asked, ms.
+    ask_ms: int = ASK_MS_DEFAULT
+    #: How often a question that was not answered is asked once more, and the pause before it, ms.
+    retries_max: int = 3
+    interval_ms: int = 1_000
+    #: One request on one connection, ms; None: as the client thinks right.
+    request_ms: int | None = None
+
+    @property
+    def total_ms(self) -> int:
+        """All that a question may take."""
+        return self.ask_ms * (self.retries_max + 1) + self.interval_ms * self.retries_max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quorum:
     """Where the nodes are. One client per worker process and value of this class."""
 
     bootstrap_servers: str
     client_id: str
+    patience: Patience = Patience()
+    #: A query runs, and the nodes were there when it began: to find none of them is an outage. Else the address may be wrong.
+    is_running: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     topics: tuple[str, ...]
+    option: ClassVar[str] = names.SUBSCRIBE
+
+    def names(self, partition: TopicPartition) -> bool:
+        """Whether the query is to read this partition, where it exists."""
+        return partition.topic in self.topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +120,11 @@ class SubscribePattern:
     """Topics whose whole name matches a regular expression; new ones are found while the query runs."""
 
     pattern: str
+    option: ClassVar[str] = names.SUBSCRIBE_PATTERN
+
+    def names(self, partition: TopicPartition) -> bool:
+        """As `Subscribe.names`."""
+        return self.matches(partition.topic)
 
     def matches(self, topic: str) -> bool:
         return re.fullmatch(self.pattern, topic) is not None
@@ -95,6 +133,11 @@ class SubscribePattern:
 @dataclass(frozen=True, slots=True)
 class Assign:
     partitions: tuple[TopicPartition, ...]
+    option: ClassVar[str] = names.ASSIGN
+
+    def names(self, partition: TopicPartition) -> bool:
+        """As `Subscribe.names`."""
+        return partition in self.partitions
 
 
 Selection = Subscribe | SubscribePattern | Assign
@@ -156,6 +199,13 @@ class SinkOptions:
     #: Takes precedence over a topic column; None: every row names its topic.
     topic: str | None
     compression: str
+    #: From the submission of a batch on, retries included, ms.
+    delivery_ms_max: int = OUTAGE_MS_MAX
+    #: Of a batch write that is to happen once: for whom it is, and its number, which only rises.
+    app: str | None = None
+    app_version: int = -1
+    #: How long the rows of a task may wait for the commit of their batch, ms.
+    transaction_ms_max: int = TRANSACTION_MS_MAX
 
 
 def parse_source_options(raw: Mapping[str, str]) -> SourceOptions:
@@ -170,8 +220,14 @@ def parse_source_options(raw: Mapping[str, str]) -> SourceOptions:
         raise ConfigError(
             f"The value of minOffsetsPerTrigger({offsets_min}) is higher than the maxOffsetsPerTrigger({offsets_max})."
         )
+    patience = Patience(
+        ask_ms=options.positive(names.API_TIMEOUT) or ASK_MS_DEFAULT,
+        retries_max=options.count(names.FETCH_RETRIES, Patience().retries_max),
+        interval_ms=options.count(names.FETCH_RETRY_INTERVAL, Patience().interval_ms),
+        request_ms=options.positive(names.REQUEST_TIMEOUT),
+    )
     return SourceOptions(
-        quorum=_quorum(options),
+        quorum=_quorum(options, patience),
         selection=selection,
         starting=_position(options, names.STARTS, selection),
         ending=_position(options, names.ENDS, selection),
@@ -197,14 +253,26 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
     topic = options.get(names.TOPIC)
     if topic == "":
         raise errors.wrong_value(names.TOPIC, topic, "the name of a topic")
+    app = options.get(names.TXN_APP)
+    if (app is None) != (options.get(names.TXN_VERSION) is None) or app == "":
+        raise ConfigError(f"Options '{names.TXN_APP}' and '{names.TXN_VERSION}' go together: who writes, and a rising number")
+    patience = Patience(
+        ask_ms=options.positive(names.BLOCK_TIMEOUT) or OUTAGE_MS_MAX,
+        retries_max=0,
+        request_ms=options.positive(names.REQUEST_TIMEOUT),
+    )
     return SinkOptions(
-        quorum=_quorum(options),
+        quorum=_quorum(options, patience),
         topic=topic,
         compression=options.choice(names.COMPRESSION, _COMPRESSIONS, "none"),
+        app=app,
+        app_version=options.count(names.TXN_VERSION, -1),
+        delivery_ms_max=options.positive(names.DELIVERY_TIMEOUT) or OUTAGE_MS_MAX,
+        transaction_ms_max=options.positive(names.TRANSACTION_TIMEOUT) or TRANSACTION_MS_MAX,
     )
 
 
-def _quorum(options: RawOptions) -> Quorum:
+def _quorum(options: RawOptions, patience: Patience) -> Quorum:
     given = options.given((names.SERVERS, names.SERVERS_SHORT))
     values = {options.require(name) for name in given} or {os.environ.get(names.SERVERS_ENVIRONMENT, "")}
     if len(values) > 1:
@@ -215,7 +283,7 @@ def _quorum(options: RawOptions) -> Quorum:
     from raftlake.client.types import parse_servers
 
     parse_servers(servers)
-    return Quorum(bootstrap_servers=servers, client_id=options.get(names.CLIENT_ID) or "pyspark-raftlake")
+    return Quorum(bootstrap_servers=servers, client_id=options.get(names.CLIENT_ID) or "pyspark-raftlake", patience=patience)
 
 
 def _tier(options: RawOptions) -> TierOptions:

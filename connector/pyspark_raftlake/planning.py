@@ -21,13 +21,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark_raftlake import errors
 from pyspark_raftlake.data_loss import report_data_loss
 from pyspark_raftlake.log_view import LogView
-from pyspark_raftlake.offsets import Latest, Offsets, TopicPartition
+from pyspark_raftlake.offsets import Latest, Offsets, TopicPartition, topics_of
 from pyspark_raftlake.options import Quorum, SourceOptions, Tier
 from pyspark_raftlake.positions import require_known, resolve_end, resolve_start
 from pyspark_raftlake.pushdown import ALL_ROWS, Wanted
 from pyspark_raftlake.ranges import OffsetRange, count_offsets, limit_offsets, split_ranges
 from pyspark_raftlake.seam import FileIndex, cut_by_bytes, split_at_seam
 from pyspark_raftlake.tables import TablePiece, Tables
+from pyspark_raftlake.topic_notes import Note
 
 #: Ranges of at least this many offsets are spread over all replicas; shorter ones are read from the leader, which is not
 #: behind.
@@ -56,6 +57,8 @@ class RangePartition(InputPartition):
     #: Whether the nodes may be asked.
     reads_log: bool = True
     reads_committed: bool = True
+    #: What to do with what is written down of the topic.
+    note: Note = Note.NONE
 
 
 class StreamPlanner:
@@ -74,6 +77,9 @@ class StreamPlanner:
         self._maybe_late_bound: frozenset[TopicPartition] = frozenset()
         self._is_first_plan = True
         self._topic_ids: dict[str, bytes] = {}
+        #: Topics that were created again while this run read them; by topic the id that tasks have written down.
+        self._recreated: set[str] = set()
+        self._noted: dict[str, bytes | None] = {}
         #: The ends beyond which a query with Trigger.AvailableNow does not read.
         self._target: dict[TopicPartition, int] | None = None
         self._latest: dict[TopicPartition, int] = {}
@@ -142,8 +148,7 @@ class StreamPlanner:
         else:
             ends = self._view.latest(assigned)
         gone = sorted(start.keys() - ends.keys())
-        if gone:
-            self._report(f"{', '.join(map(str, gone))} are gone. Some data may have been missed")
+        self._report_gone(gone)
         return self._without_lost(start, ends)
 
     def _without_lost(self, start: Offsets, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -173,6 +178,7 @@ class StreamPlanner:
         ids = self._view.topic_ids()
         recreated = {topic for topic, topic_id in ids.items() if self._topic_ids.get(topic, topic_id) != topic_id}
         self._topic_ids.update(ids)
+        self._recreated |= recreated
         return recreated
 
     def _require_retained(self, start: Offsets) -> None:
@@ -206,8 +212,7 @@ class StreamPlanner:
             self._topic_ids.setdefault(topic, topic_id)
         added = self._start_of_added(sorted(end.keys() - start.keys()))
         gone = sorted(start.keys() - end.keys())
-        if gone:
-            self._report(f"{', '.join(map(str, gone))} are gone. Some data may have been missed")
+        self._report_gone(gone)
         ranges: list[OffsetRange] = []
         for partition, until in sorted(end.items()):
             begin = start.get(partition, added.get(partition, until))
@@ -216,7 +221,17 @@ class StreamPlanner:
                     f"Partition {partition}'s offset was changed from {begin} to {until}, some data may have been missed"
                 )
             ranges.append(OffsetRange(topic=partition.topic, partition=partition.partition, start=begin, end=until))
-        return tasks_of(ranges, self._view, self._options, self._topic_ids, self._tables)
+        tasks = tasks_of(ranges, self._view, self._options, self._topic_ids, self._tables)
+        notes = {topic: self._note_of(topic) for topic in {task.range.topic for task in tasks}}
+        return [replace(task, note=notes[task.range.topic]) for task in tasks]
+
+    def _note_of(self, topic: str) -> Note:
+        """The first tasks of a topic, and of one that was created again, look at what is written down of it."""
+        topic_id = self._topic_ids.get(topic)
+        before, self._noted[topic] = self._noted.get(topic), topic_id
+        if topic_id is None or before == topic_id:
+            return Note.NONE
+        return Note.CHECK if before is None and topic not in self._recreated else Note.REPLACE
 
     def _start_of_added(self, added: list[TopicPartition]) -> dict[TopicPartition, int]:
         earliest = self._view.earliest(added) if added else {}
@@ -231,6 +246,15 @@ class StreamPlanner:
         if partition not in self._maybe_late_bound or self._initial is None or self._initial[partition] != begin:
             return False
         return self._view.earliest([partition]).get(partition, until) <= until
+
+    def _report_gone(self, gone: list[TopicPartition]) -> None:
+        """Partitions that the checkpoint has, and the query does not read any more."""
+        unnamed = [partition for partition in gone if not self._options.selection.names(partition)]
+        if unnamed:
+            self._report(errors.no_longer_named(self._options.selection.option, topics_of(unnamed)))
+        left = [partition for partition in gone if partition not in unnamed]
+        if left:
+            self._report(f"{', '.join(map(str, left))} are gone. Some data may have been missed")
 
     def _report(self, message: str) -> None:
         report_data_loss(message, fail=self._options.fail_on_data_loss)

@@ -62,6 +62,15 @@ class RawOptions:
             raise errors.wrong_value(name, value, "a whole number above 0")
         return int(value)
 
+    def count(self, name: str, default: int) -> int:
+        """A whole number, 0 included."""
+        value = self.get(name)
+        if value is None:
+            return default
+        if not value.isascii() or not value.isdigit():
+            raise errors.wrong_value(name, value, "a whole number, 0 or above")
+        return int(value)
+
     def flag(self, name: str, *, default: bool) -> bool:
         value = self.get(name)
         if value is None:

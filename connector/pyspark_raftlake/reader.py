@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark_raftlake.data_loss import report_data_loss
 from pyspark_raftlake.errors import IncompleteRange, LostRows
+from pyspark_raftlake.patience import is_outage
 from raftlake.arrow.records import DECODED_BYTES_MAX, decode_to_arrow
 from raftlake.client.errors import OffsetOutOfRange
 from raftlake.client.types import IsolationLevel
@@ -38,8 +39,6 @@ FETCH_BYTES_MIN = 64 << 10
 RECORD_BYTES_GUESS = 1 << 10
 #: How long a node may hold a fetch that it has nothing for.
 WAIT_MS = 500
-#: Without any progress for this long, the task fails.
-STALL_MS_MAX = 60_000
 #: The client says so only after it has asked the nodes anew.
 TOPIC_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 #: A node has the offset, on a disk or in a table that it cannot read.
@@ -168,8 +167,13 @@ class _RangeReader:
                 fetching = self._fetch(position)
             try:
                 fetched = fetching.result()
-            except RequestRejected as error:
+            except RaftlakeError as error:
                 fetching = None
+                if is_outage(error):
+                    self._require_patience(position, progressed_at, error)
+                    continue
+                if not isinstance(error, RequestRejected):
+                    raise
                 if error.code == ErrorCode.OFFSET_NOT_AVAILABLE or self._is_proven_there(position, error):
                     # No node could answer for it yet, as after an election. The offset is there, or it will be.
                     self._require_patience(position, progressed_at)
@@ -281,11 +285,13 @@ class _RangeReader:
         _log.warning("%s: node %d sent damage (%s); reading from node %d", self._range, node_id, damage, sound[0])
         self._node_id = sound[0]
 
-    def _require_patience(self, position: int, progressed_at: float) -> None:
+    def _require_patience(self, position: int, progressed_at: float, cause: RaftlakeError | None = None) -> None:
+        """Another try, unless there was no progress for as long as the query may wait."""
         self._node_id = None
         stalled_ms = (time.monotonic() - progressed_at) * 1000
-        if stalled_ms > STALL_MS_MAX:
-            raise IncompleteRange(f"{self._range}: no node had offset {position} for {stalled_ms:.0f} ms")
+        if stalled_ms > self._task.quorum.patience.total_ms:
+            told = "" if cause is None else f": {cause}"
+            raise IncompleteRange(f"{self._range}: no node had offset {position} for {stalled_ms:.0f} ms{told}")
 
     def _report_lost(self, position: int, resume: int, cause: Exception) -> None:
         partition = f"{self._range.topic}-{self._range.partition}"

@@ -8,6 +8,7 @@ source and the sink need no jar, and Spark's default sizes of Arrow batches are 
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from pyspark_raftlake.jvm import JARS_SETTING, checkpoint_settings, find_jar, http_servers, require_jar
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 #: In front of the settings that Spark hands to Hadoop; those of a running session it hands over by their own names.
 _OF_HADOOP = "spark.hadoop."
+#: Where Spark is told which Python its workers run.
+PYTHON_ENVIRONMENT = "PYSPARK_PYTHON"
+PYTHON_SETTING = "spark.pyspark.python"
 
 
 def configure(builder: SparkSession.Builder, quorum: str, http: str | None = None) -> SparkSession.Builder:
@@ -27,6 +31,9 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
     The default reaches Spark's Python processes through the environment of the driver that this process starts. So it has no
     effect on a session that already runs, nor on a driver on another machine: set RAFTLAKE_BOOTSTRAP_SERVERS there.
 
+    Spark's Python workers run this process's Python, unless PYSPARK_PYTHON or `spark.pyspark.python` names another one. Spark
+    itself would take `python3` of the PATH, and not find the format there.
+
     `raftlake://` becomes a file system for checkpoints: the jar is added to `spark.jars`. `http` names the nodes' HTTP fronts,
     "host:port,host:port"; without it the quorum is asked for them, and RaftlakeError is raised where it does not answer. A
     source tree whose jar was not built does without `raftlake://`; with `http` given, that is a ConfigError.
@@ -35,6 +42,7 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
 
     parse_servers(quorum)
     os.environ[SERVERS_ENVIRONMENT] = quorum
+    builder = _with_python(builder)
     builder = builder.config(PUSHDOWN_SETTING, "true")
     jar = find_jar() if http is None else require_jar()
     if jar is None:
@@ -68,3 +76,11 @@ def attach(spark: SparkSession, quorum: str, http: str | None = None) -> SparkSe
         if name != JARS_SETTING:
             spark.conf.set(name.removeprefix(_OF_HADOOP), value)
     return spark
+
+
+def _with_python(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Name the Python of the workers where nobody has: the JVM reads the environment, other machines the setting."""
+    if os.environ.get(PYTHON_ENVIRONMENT) or getattr(builder, "_options", {}).get(PYTHON_SETTING) or not sys.executable:
+        return builder
+    os.environ[PYTHON_ENVIRONMENT] = sys.executable
+    return builder.config(PYTHON_SETTING, sys.executable)

@@ -1,47 +1,45 @@
-"""Driver: the writers that Spark hands to its tasks, for batch and streaming queries.
+"""The writers that Spark hands to its tasks, for batch and streaming queries: exactly once.
 
-A writer is small and frozen: options, columns, nothing that is open. What was appended stays appended when a query
-aborts, because a log only grows; then Spark runs the batch again (at least once).
+A writer is small and frozen: options, columns, the driver's process, nothing that is open. Tasks write under transactions of
+their own (`sink_task`), which nobody sees. The driver makes the rows of the attempts that Spark has accepted visible by one
+command of the quorum (`ledger`). What becomes of the other attempts: the driver aborts them between two batches, the next run
+when it begins, and the nodes when their time is over.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import time
+import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_raftlake.connections import client_of
-from pyspark_raftlake.errors import UnsupportedMode
+from pyspark_raftlake.errors import SinkFailed, UnsupportedMode, unsupported_option
+from pyspark_raftlake.option_names import TXN_APP
 from pyspark_raftlake.options import SinkOptions
 from pyspark_raftlake.schema import sink_columns
-from pyspark_raftlake.worker_memory import settle
+
+if TYPE_CHECKING:
+    from pyspark_raftlake.ledger import Ledger, Standing
+    from pyspark_raftlake.writer import Written
+    from raftlake.client.sink_keys import Driver
 
 _log = logging.getLogger(__name__)
 
 Messages = list[WriterCommitMessage | None]
 
-
-class BatchWriter(DataSourceArrowWriter):
-    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise UnsupportedMode(
-                "Save mode overwrite not allowed for raftlake. Allowed save mode is append: a log cannot be overwritten"
-            )
-        self._options = options
-        self._columns = sink_columns(schema, options.topic)
-        require_topic(options)
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_task(self._options, self._columns, iterator)
-
-    def commit(self, messages: Messages) -> None:
-        _log.info("appended %d rows", count_rows(messages))
-
-    def abort(self, messages: Messages) -> None:
-        _log.warning("the query failed; %d rows that its tasks had appended stay in the log", count_rows(messages))
+#: So often the driver looks for attempts that were given up where nothing tells of one, seconds.
+SWEEP_AGE_S_MAX = 10.0
+#: By app, when this process looked last.
+_swept_at: dict[str, float] = {}
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -49,38 +47,131 @@ class StreamWriter(DataSourceStreamArrowWriter):
     sink does. Update mode is refused by Spark for sources written in Python."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        if options.app is not None:
+            raise unsupported_option(TXN_APP, "a stream is known by its query id, and its batches by their numbers")
         self._options = options
         self._columns = sink_columns(schema, options.topic)
+        self._driver = this_driver()
         require_topic(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_task(self._options, self._columns, iterator)
+        from pyspark_raftlake.sink_task import stream_place, write_app_task
+
+        place = stream_place()
+        return write_app_task(self._options, self._columns, iterator, place, self._driver)
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        _log.info("batch %d: appended %d rows", batchId, count_rows(messages))
+        commit_app(self._options, messages, batchId)
 
     def abort(self, messages: Messages, batchId: int) -> None:
-        rows = count_rows(messages)
-        _log.warning("batch %d failed; %d rows that its tasks had appended stay in the log", batchId, rows)
+        abort_app(self._options, messages)
+        _log.warning("batch %d failed; none of its rows is visible", batchId)
 
 
-def write_task(options: SinkOptions, columns: Sequence[str], batches: Iterator[Any]) -> WriterCommitMessage:
-    """One task on an executor."""
-    from pyspark import TaskContext
+class BatchWriter(DataSourceArrowWriter):
+    """A write of its own, or with `txnAppId` and `txnVersion` one of an app, which happens once."""
 
-    from pyspark_raftlake.writer import write_rows
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise UnsupportedMode(
+                "Save mode overwrite not allowed for raftlake. Allowed save mode is append: a log cannot be overwritten"
+            )
+        self._options = options
+        self._columns = sink_columns(schema, options.topic)
+        self._driver = this_driver()
+        self._run = uuid.uuid4().hex
+        require_topic(options)
+        self._job = None if options.app is not None else ledger_of(options).claim_job(self._run, self._driver)
 
-    client = client_of(options.quorum)
-    settle()
-    context = TaskContext.get()
-    return write_rows(
-        client,
-        batches,
-        topic=options.topic,
-        columns=columns,
-        compression=options.compression,
-        turn=context.partitionId() if context is not None else 0,
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        from pyspark_raftlake.sink_task import batch_place, write_app_task, write_job_task
+
+        if self._job is not None:
+            return write_job_task(self._options, self._columns, iterator, self._job)
+        place = batch_place(self._options, self._run)
+        return write_app_task(self._options, self._columns, iterator, place, self._driver)
+
+    def commit(self, messages: Messages) -> None:
+        if self._job is None:
+            commit_app(self._options, messages, self._options.app_version)
+            return
+        written = _written(messages)
+        ledger = ledger_of(self._options)
+        ledger.commit_job(self._job, [message.end for message in written if message.end is not None])
+        ledger.settle(message.transaction for message in written)
+        _log.info("appended %d rows", count_rows(messages))
+
+    def abort(self, messages: Messages) -> None:
+        if self._job is None:
+            abort_app(self._options, messages)
+        else:
+            ends = [message.end for message in _written(messages) if message.end is not None]
+            ledger_of(self._options).abort_job(self._job, ends)
+        _log.warning("the query failed; none of its rows is visible")
+
+
+def commit_app(options: SinkOptions, messages: Messages, number: int) -> None:
+    """Make one batch visible, unless it is. Raises SinkFenced, SinkFailed or QuorumUnavailable; nothing is visible then."""
+    # Not at the top, as in all that follows: every Python process of Spark imports this package, and few need the client.
+    from pyspark_raftlake.ledger import wall_ms
+    from raftlake.client.sink_keys import CommittedBatch, owner_key
+
+    ledger, written = ledger_of(options), _written(messages)
+    standings = {message.standing for message in written if message.standing is not None}
+    if not standings:
+        raise SinkFailed(f"batch {number}: no task has told of what it wrote")
+    # Those that began late have found the newest keys. All of them are of one run.
+    standing = max(standings, key=lambda found: (found.owner_version, found.batch_version))
+    ends = [message.end for message in written if message.end is not None]
+    if any(found.last_batch >= number for found in standings):
+        # Spark repeats a batch that it had not noted down.
+        ledger.abort(ends, owner_key(standing.app), standing.owner_version)
+        _log.info("batch %d of %s is visible already, and was not written again", number, standing.app)
+        return
+    if len({(found.owner_version, found.batch_version) for found in standings}) > 1:
+        # The commit compares what the last task has found, and the first ones may have found an older owner.
+        raise SinkFailed(f"batch {number} of {standing.app}: the owner of the sink changed while its tasks ran")
+    batch = CommittedBatch(
+        batch=number,
+        run=standing.run,
+        rows=count_rows(messages),
+        tasks=len(messages),
+        at_ms=wall_ms(),
+        topics=_rows_by_topic(written),
     )
+    is_news = ledger.commit(standing, batch, ends)
+    ledger.settle(message.transaction for message in written)
+    _log.info("batch %d of %s: %d rows%s", number, standing.app, batch.rows, "" if is_news else " were visible already")
+    if any(message.attempt for message in written) or _is_sweep_due(standing.app):
+        _swept_at[standing.app] = time.monotonic()
+        _sweep(ledger, standing)
+
+
+def abort_app(options: SinkOptions, messages: Messages) -> None:
+    """Abort what the tasks have told of, as far as the quorum can be told."""
+    from raftlake.client.sink_keys import owner_key
+
+    written = _written(messages)
+    standing = next((message.standing for message in written if message.standing is not None), None)
+    if standing is not None:
+        ends = [message.end for message in written if message.end is not None]
+        ledger_of(options).abort(ends, owner_key(standing.app), standing.owner_version)
+
+
+def _sweep(ledger: Ledger, standing: Standing) -> None:
+    aborted = ledger.sweep(standing)
+    if aborted:
+        _log.info("aborted %d transactions of %s that no task needs", aborted, standing.app)
+
+
+def _is_sweep_due(app: str) -> bool:
+    return time.monotonic() - _swept_at.get(app, -SWEEP_AGE_S_MAX) >= SWEEP_AGE_S_MAX
+
+
+def ledger_of(options: SinkOptions) -> Ledger:
+    from pyspark_raftlake.ledger import Ledger
+
+    return Ledger(client_of(options.quorum), options.quorum.patience.total_ms)
 
 
 def require_topic(options: SinkOptions) -> None:
@@ -92,8 +183,44 @@ def require_topic(options: SinkOptions) -> None:
         count_partitions(client_of(options.quorum), options.topic)
 
 
-def count_rows(messages: Messages) -> int:
-    """Rows that the tasks reported; a failed task reports nothing (None)."""
+def this_driver() -> Driver:
+    """The process that Spark's driver is: a worker's parents are Spark's daemon, and the JVM."""
+    from raftlake.client.sink_keys import Driver
+
+    pid = os.getppid()
+    for _ in range(3):
+        if _read(f"/proc/{pid}/comm").strip() == "java":
+            return Driver(host=socket.gethostname(), pid=pid)
+        # The fourth field, behind a name in parentheses that may hold anything.
+        parent = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        if len(parent) < 2:
+            break
+        pid = int(parent[1])
+    return Driver(host=socket.gethostname(), pid=os.getppid())
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _written(messages: Messages) -> Sequence[Written]:
+    """A failed task reports nothing (None)."""
     from pyspark_raftlake.writer import Written
 
-    return sum(message.rows for message in messages if isinstance(message, Written))
+    return [message for message in messages if isinstance(message, Written)]
+
+
+def count_rows(messages: Messages) -> int:
+    """Rows that the tasks reported."""
+    return sum(message.rows for message in _written(messages))
+
+
+def _rows_by_topic(written: Sequence[Written]) -> dict[str, int]:
+    rows: Counter[str] = Counter()
+    for message in written:
+        for partition in message.partitions:
+            rows[partition.topic] += partition.rows
+    return dict(sorted(rows.items()))

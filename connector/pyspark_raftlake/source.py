@@ -7,8 +7,9 @@ reader crosses to the executors with every task, so it holds nothing but options
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -18,13 +19,19 @@ from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.history_view import HistoryView
 from pyspark_raftlake.log_view import LogView
 from pyspark_raftlake.offsets import document_of, offsets_of
+from pyspark_raftlake.option_names import QUERY_ID
 from pyspark_raftlake.options import SourceOptions, Tier, parse_sink_options, parse_source_options
+from pyspark_raftlake.patience import PatientClient
 from pyspark_raftlake.planning import RangePartition, StreamPlanner, check_before_start, plan_batch_query
 from pyspark_raftlake.pushdown import ALL_ROWS, spark_pushes_filters, wanted_by
 from pyspark_raftlake.schema import require_source_schema, source_schema
 from pyspark_raftlake.sink import BatchWriter, StreamWriter
 from pyspark_raftlake.tables import Tables
+from pyspark_raftlake.topic_notes import Note
 from pyspark_raftlake.worker_memory import settle
+
+if TYPE_CHECKING:
+    from raftlake.client import Client
 
 
 class DefaultSource(DataSource):
@@ -37,6 +44,8 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Called by `load()`: what is wrong with the options, the quorum or the topics is said here, before any query runs."""
         options = parse_source_options(self.options)
+        # No query runs yet: a wrong address is said soon, and no outage is waited for.
+        options = replace(options, quorum=replace(options.quorum, is_running=False))
         check_before_start(_view(options)[0], options)
         return source_schema(include_headers=options.include_headers)
 
@@ -120,6 +129,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _view(options: SourceOptions) -> tuple[LogView, Tables]:
     client = client_of(options.quorum)
+    if options.quorum.is_running:
+        client = cast("Client", PatientClient(client, options.quorum.patience))
     tables = Tables(client, options.tier)
     if options.tier.mode is Tier.REMOTE:
         return HistoryView(client, options.selection, options.consistency, tables), tables
@@ -131,8 +142,16 @@ def _view(options: SourceOptions) -> tuple[LogView, Tables]:
 def _read(partition: InputPartition) -> Iterator[Any]:
     if not isinstance(partition, RangePartition):
         return iter(())
+    from pyspark import TaskContext
+
     from pyspark_raftlake.reader import read_range
+    from pyspark_raftlake.topic_notes import note_topic
 
     client = client_of(partition.quorum)
     settle()
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty(QUERY_ID)
+    if partition.note is not Note.NONE and partition.topic_id is not None and query:
+        fail = partition.fail_on_data_loss
+        note_topic(client.kv, query, partition.range.topic, partition.topic_id, partition.note, fail=fail)
     return read_range(client, partition)

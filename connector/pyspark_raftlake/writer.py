@@ -1,21 +1,21 @@
-"""Executor: Arrow record batches into the log, through one idempotent producer per task.
+"""Executor: Arrow record batches into the log, through one transactional producer per task.
 
 Rows are gathered into chunks, each chunk is sorted by partition, and every partition's rows become record batches that are
 sent while the next chunk is prepared. The rows of a task keep their order within a partition. Memory is bounded: by the size
 of a chunk and by the bytes in flight.
 
-Delivery is at least once, as with Spark's Kafka sink: a retried request is never doubled, a task that Spark runs again writes
-its rows again.
+What is written is visible to nobody before the transaction of the task commits, which is not decided here (`ledger`). A task
+without rows has no producer.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,14 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_raftlake import errors
 from pyspark_raftlake.errors import InvalidRow
 from pyspark_raftlake.offsets import TopicPartition
+from pyspark_raftlake.options import OUTAGE_MS_MAX
 from pyspark_raftlake.partitioner import partitions_of_rows
 from raftlake.arrow.records import encode_from_arrow
 from raftlake.errors import ErrorCode, RequestRejected
 
 if TYPE_CHECKING:
-    from raftlake.client.types import AppendResult, TopicDescription
+    from pyspark_raftlake.ledger import Standing
+    from raftlake.client.types import AppendResult, EndTxn, TopicDescription
 
 #: pyarrow ships no types.
 Arrow: TypeAlias = Any
@@ -38,8 +40,6 @@ CHUNK_ROWS_MAX = 100_000
 CHUNK_BYTES_MAX = 16 << 20
 BATCH_BYTES_MAX = 512 << 10
 IN_FLIGHT_BYTES_MAX = 32 << 20
-#: As Kafka's delivery.timeout.ms: how long a batch may take from its submission on, retries included.
-DELIVERY_TIMEOUT_MS = 120_000
 
 
 class BatchProducer(Protocol):
@@ -52,10 +52,11 @@ class BatchProducer(Protocol):
     def close(self) -> None: ...
 
 
+P = TypeVar("P", bound=BatchProducer)
+
+
 class WriteClient(Protocol):
     """The part of `raftlake.client.Client` that writing needs."""
-
-    def producer(self) -> BatchProducer: ...
 
     def partitions(self, topic: str) -> list[int]: ...
 
@@ -75,9 +76,17 @@ class WrittenPartition:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task appended, by topic and partition."""
+    """What one attempt of a task appended, by topic and partition, and what commits it."""
 
-    partitions: tuple[WrittenPartition, ...]
+    partitions: tuple[WrittenPartition, ...] = ()
+    #: The commit of its transaction; None: the task had no rows.
+    end: EndTxn | None = None
+    #: What it found of its app; None for a write without one.
+    standing: Standing | None = None
+    #: Its transactional id.
+    transaction: str = ""
+    #: The number of the attempt, 0 for the first one.
+    attempt: int = 0
 
     @property
     def rows(self) -> int:
@@ -90,21 +99,21 @@ def write_rows(
     *,
     topic: str | None,
     columns: Sequence[str],
+    make_producer: Callable[[], P],
     compression: str = "none",
     turn: int = 0,
-) -> Written:
-    """Append all rows and wait until all are acknowledged. Raises what the first failed append raised, or InvalidRow.
+    delivery_ms_max: int = OUTAGE_MS_MAX,
+) -> tuple[tuple[WrittenPartition, ...], P | None]:
+    """Append all rows and wait until all are acknowledged. Raises what the first failed append raised, or InvalidRow. Returns
+    what was appended, and the producer, which is made with the first row; the caller ends and closes it.
 
     `columns` are those of topic, key, value, headers, partition that the rows have; others are not looked at. `turn`
     says at which partition rows without a key begin.
     """
-    writer = _TaskWriter(client, topic, columns, compression, turn)
-    try:
-        for chunk in _chunks(batches, columns):
-            writer.write_chunk(chunk)
-        return writer.finish()
-    finally:
-        writer.close()
+    writer = _TaskWriter(client, topic, columns, make_producer, compression, turn, delivery_ms_max)
+    for chunk in _chunks(batches, columns):
+        writer.write_chunk(chunk)
+    return writer.finish(), writer.producer
 
 
 def _chunks(batches: Iterable[Arrow], columns: Sequence[str]) -> Iterator[Arrow]:
@@ -130,14 +139,25 @@ def _cut(batch: Arrow) -> Iterator[Arrow]:
         yield batch.slice(start, step)
 
 
-class _TaskWriter:
-    def __init__(self, client: WriteClient, topic: str | None, columns: Sequence[str], compression: str, turn: int) -> None:
+class _TaskWriter(Generic[P]):
+    def __init__(
+        self,
+        client: WriteClient,
+        topic: str | None,
+        columns: Sequence[str],
+        make_producer: Callable[[], P],
+        compression: str,
+        turn: int,
+        delivery_ms_max: int,
+    ) -> None:
         self._client = client
         self._topic = topic
         self._columns = columns
         self._compression = compression
         self._turn = turn
-        self._producer = client.producer()
+        self._make_producer = make_producer
+        self._delivery_ms_max = delivery_ms_max
+        self.producer: P | None = None
         self._partition_counts: dict[str, int] = {}
         #: What is on its way, with its size, in the order of its submission.
         self._in_flight: deque[tuple[Future[tuple[AppendResult, ...]], int]] = deque()
@@ -158,13 +178,10 @@ class _TaskWriter:
                 topic, chunk if len(encoded.dictionary) == 1 else chunk.take(pa.array(np.flatnonzero(indices == index)))
             )
 
-    def finish(self) -> Written:
+    def finish(self) -> tuple[WrittenPartition, ...]:
         while self._in_flight:
             self._await_oldest()
-        return Written(tuple(self._written[partition] for partition in sorted(self._written)))
-
-    def close(self) -> None:
-        self._producer.close()
+        return tuple(self._written[partition] for partition in sorted(self._written))
 
     def _write_topic(self, topic: str, chunk: Arrow) -> None:
         count = self._count_partitions(topic)
@@ -193,7 +210,9 @@ class _TaskWriter:
         size = sum(len(batch) for batch in batches)
         while self._in_flight and self._in_flight_bytes + size > IN_FLIGHT_BYTES_MAX:
             self._await_oldest()
-        future = self._producer.submit_batches(topic, partition, batches, timeout_ms=DELIVERY_TIMEOUT_MS)
+        if self.producer is None:
+            self.producer = self._make_producer()
+        future = self.producer.submit_batches(topic, partition, batches, timeout_ms=self._delivery_ms_max)
         self._in_flight.append((future, size))
         self._in_flight_bytes += size
 

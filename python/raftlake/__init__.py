@@ -15,6 +15,7 @@ Reading order, from the algorithm up to the programs:
 - `arrow`: record batches as Arrow columns, for the Spark connector and the tier.
 - `tier`: history of topics as Delta tables, written by a process beside the node.
 - `client`: `Client` and `AsyncClient`.
+- `checkpoints`: Spark's checkpoints at `raftlake://` as data, through a client.
 - `local_settings`, `local_directories`, `local`: the settings and directories of `LocalQuorum`, and its child processes.
 - `cli`, `quickstart`: the `raftlake` command and its tour; `__main__` is the command without its script.
 

@@ -163,6 +163,11 @@ class DamagedData(StorageError):
         self.offset = offset
 
 
+class UnfitBeginning(DamagedData):
+    """A damaged log was cut, and the records that other replicas have do not complete its beginning: compaction has removed
+    some of them. All of the log has to be fetched again."""
+
+
 class ConfigError(RaftlakeError):
     """A setting is unknown, malformed or contradicts another one. The message names the key and says what is accepted."""
 

@@ -6,8 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from connector.fakekeys import FakeKeys
 from raftlake.client.errors import OffsetOutOfRange
-from raftlake.client.types import AppendResult, FetchedBytes, IsolationLevel, PartitionDescription, TopicDescription
+from raftlake.client.types import (
+    AppendResult,
+    EndTxn,
+    FetchedBytes,
+    IsolationLevel,
+    OpenTransaction,
+    PartitionDescription,
+    TopicDescription,
+)
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.wire.batches import iterate_headers, parse_header, stamp
 from raftlake.wire.ids import table_uri
@@ -56,6 +65,9 @@ class FakeProducer:
     def __init__(self, quorum: FakeQuorum) -> None:
         self._quorum = quorum
         self.is_closed = False
+        self.is_aborted = False
+        #: The commit of its transaction, where it is a transactional one.
+        self.ending: EndTxn | None = None
 
     def submit_batches(
         self, topic: str, partition: int, batches: Sequence[Any], *, timeout_ms: float | None = None
@@ -72,6 +84,13 @@ class FakeProducer:
         ]
         future.set_result(tuple(results))
         return future
+
+    def end(self, *, commit: bool) -> EndTxn:
+        assert commit and self.ending is not None
+        return self.ending
+
+    def abort(self, timeout_ms: float | None = None) -> None:
+        self.is_aborted = True
 
     def close(self) -> None:
         self.is_closed = True
@@ -91,6 +110,8 @@ class FakeQuorum:
         #: Of the questions for offsets.
         self.isolations: list[IsolationLevel] = []
         self.append_failure: Exception | None = None
+        #: Its keys, and the transactions that their commands end.
+        self.keys = FakeKeys()
         #: Where the tables are, as the nodes say; None: they have no remote tier.
         self.tier_uri: str | None = None
         self.producers: list[FakeProducer] = []
@@ -163,6 +184,21 @@ class FakeQuorum:
     def producer(self) -> FakeProducer:
         self.producers.append(FakeProducer(self))
         return self.producers[-1]
+
+    def transactional_producer(self, transactional_id: str, *, transaction_timeout_ms: int) -> FakeProducer:
+        made = self.producer()
+        made.ending = self.keys.begin(transactional_id)
+        return made
+
+    @property
+    def kv(self) -> FakeKeys:
+        return self.keys
+
+    def open_transactions(self, prefix: str = "", *, timeout_ms: float | None = None) -> tuple[OpenTransaction, ...]:
+        return self.keys.open_transactions(prefix)
+
+    def settle_transactions(self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None) -> bool:
+        return self.keys.settle_transactions(transactional_ids)
 
     def submit_fetch(self, topic: str, partition: int, offset: int, **arguments: Any) -> Future[FetchedBytes]:
         self.fetches.append((offset, arguments["replica"]))

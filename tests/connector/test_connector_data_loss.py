@@ -175,6 +175,31 @@ def test_a_deleted_topic(quorum: FakeQuorum) -> None:
     assert tolerant.batch() == ["[100, 101) of t-0"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "option"),
+    [
+        ({"subscribe": "t,other"}, {"subscribe": "t"}, "subscribe"),
+        ({"subscribePattern": "t|other"}, {"subscribePattern": "t"}, "subscribePattern"),
+        ({"assign": '{"t":[0,1],"other":[0]}'}, {"assign": '{"t":[0,1]}'}, "assign"),
+    ],
+)
+def test_a_topic_that_a_changed_option_no_longer_names(
+    quorum: FakeQuorum, before: dict[str, str], after: dict[str, str], option: str
+) -> None:
+    quorum.set_bounds("other", (0, 3))
+    query = Query(quorum, startingOffsets="earliest", **before)
+    query.batch()
+    end = query.end
+    for fail in ("true", "false"):
+        query = Query(quorum, startingOffsets="earliest", failOnDataLoss=fail, **after)
+        query.end = end
+        if fail == "true":
+            with pytest.raises(DataLoss, match=f"Option '{option}' was changed: it no longer names all of other"):
+                query.batch()
+        else:
+            assert query.batch() == []
+
+
 def test_offsets_that_retention_removed_stop_a_restarted_query(quorum: FakeQuorum) -> None:
     query = Query(quorum, startingOffsets="earliest")
     query.batch()

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from connector.fakelog import FakeQuorum
 from pyspark_raftlake import reader
 from pyspark_raftlake.errors import DataLoss, IncompleteRange
-from pyspark_raftlake.options import Quorum
+from pyspark_raftlake.options import Patience, Quorum
 from pyspark_raftlake.planning import RangePartition
 from pyspark_raftlake.ranges import OffsetRange
 from pyspark_raftlake.reader import read_range
@@ -127,7 +127,7 @@ def test_a_node_that_is_behind_is_given_time_and_then_left() -> None:
 
 
 def test_a_range_that_stays_incomplete_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "STALL_MS_MAX", -1)
+    monkeypatch.setattr(Patience, "total_ms", -1)
     quorum = filled(["a", "b"])
     quorum.fetch_script = [NOTHING]
     with pytest.raises(IncompleteRange, match=r"\[0, 2\) of t-0: no node had offset 0"):
@@ -206,12 +206,25 @@ def test_damage_of_one_piece_on_all_nodes_fails_the_task_before_a_later_row(piec
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_an_error_of_the_piece_that_was_fetched_ahead_is_told_when_its_turn_comes(pieces: FakeQuorum, fail: bool) -> None:
-    lost = RequestRejected(ErrorCode.NETWORK_EXCEPTION, "no answer in time")
+    lost = RequestRejected(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no answer in time")
     pieces.fetch_script = [sound(pieces, 1, 0, 1), lost]
     batches = read_range(pieces, task(0, 5, node_id=1, fail=fail))
     assert next(batches).column("offset").to_pylist() == [0, 1]
     with pytest.raises(RequestRejected, match="no answer in time"):
         next(batches)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NETWORK_EXCEPTION, ErrorCode.LEADER_NOT_AVAILABLE])
+def test_an_outage_amid_a_range_is_waited_for(pieces: FakeQuorum, monkeypatch: pytest.MonkeyPatch, code: ErrorCode) -> None:
+    away = RequestRejected(code, "no node answers")
+    pieces.fetch_script = [sound(pieces, 1, 0, 1), away, away]
+    assert rows(pieces, task(0, 5, node_id=2)) == ALL_ROWS
+    # From then on the leader is asked, whoever that is by now.
+    assert [node for offset, node in pieces.fetches if offset == 2] == [None, None, None]
+    monkeypatch.setattr(Patience, "total_ms", -1)
+    pieces.fetch_script = [away]
+    with pytest.raises(IncompleteRange, match=r"no node had offset 0 for .* no node answers"):
+        rows(pieces, task(0, 5))
 
 
 def test_what_was_removed_ahead_is_lost_from_there_on_and_no_earlier(pieces: FakeQuorum) -> None:
@@ -265,7 +278,7 @@ def test_a_leader_that_was_replaced_without_knowing_it_is_no_data_loss() -> None
 
 def test_an_offset_that_is_the_proven_end_is_lost_and_the_one_before_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end is exclusive: a log that ends at 3 does not hold offset 3."""
-    monkeypatch.setattr(reader, "STALL_MS_MAX", -1)
+    monkeypatch.setattr(Patience, "total_ms", -1)
     quorum = filled(["a", "b", "c"])
     quorum.fetch_script = [OffsetOutOfRange("t", 0, 3, 0, 2)]
     with pytest.raises(DataLoss, match=r"Cannot fetch records in \[3, 5\) of t-0"):
@@ -288,8 +301,8 @@ def test_a_topic_that_is_gone_when_its_end_is_to_be_proven() -> None:
 
 def test_other_refusals_are_no_data_loss() -> None:
     quorum = filled(["a"])
-    quorum.fetch_script = [RequestRejected(ErrorCode.NETWORK_EXCEPTION, "no answer in time")]
-    with pytest.raises(RequestRejected, match="NETWORK_EXCEPTION"):
+    quorum.fetch_script = [RequestRejected(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no answer in time")]
+    with pytest.raises(RequestRejected, match="CLUSTER_AUTHORIZATION_FAILED"):
         list(read_range(quorum, task(0, 1, fail=False)))
 
 
@@ -349,7 +362,7 @@ def test_an_offset_that_is_not_available_yet_is_waited_for_and_no_loss(monkeypat
         quorum.fetch_script = [unavailable, unavailable]
         assert rows(quorum, task(0, 2, node_id=2, fail=fail)) == [(0, "a"), (1, "b")]
         assert quorum.fetches == [(0, 2), (0, None), (0, None)]
-    monkeypatch.setattr(reader, "STALL_MS_MAX", 0)
+    monkeypatch.setattr(Patience, "total_ms", 0)
     quorum.fetch_script = [unavailable]
     with pytest.raises(IncompleteRange, match="no node had offset 0"):
         rows(quorum, task(0, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -199,6 +200,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.settings: dict[str, str] = {}
+        self._options: dict[str, str] = {}
 
     def config(self, name: str, value: str) -> Builder:
         self.settings[name] = value
@@ -207,6 +209,7 @@ class Builder:
 
 def test_configure_names_the_default_quorum_and_lets_filters_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVERS_ENVIRONMENT, "")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/some/python")
     monkeypatch.setattr(session, "find_jar", lambda: None)
     builder: Any = Builder()
     assert session.configure(builder, "h:1,h:2") is builder
@@ -214,6 +217,24 @@ def test_configure_names_the_default_quorum_and_lets_filters_through(monkeypatch
     assert parse_source_options({"subscribe": "t"}).quorum.bootstrap_servers == "h:1,h:2"
     with pytest.raises(ConfigError, match="is not host:port"):
         session.configure(builder, "nonsense")
+
+
+def test_configure_names_the_python_of_the_workers_where_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SERVERS_ENVIRONMENT, "")
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    monkeypatch.setattr(session, "find_jar", lambda: None)
+    builder: Any = Builder()
+    session.configure(builder, "h:1")
+    assert builder.settings["spark.pyspark.python"] == sys.executable
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    # Somebody has: in the environment, or for the session.
+    for environment, setting in (("/their/python", None), ("", "/their/python")):
+        monkeypatch.setenv("PYSPARK_PYTHON", environment)
+        builder = Builder()
+        builder._options = {} if setting is None else {"spark.pyspark.python": setting}
+        session.configure(builder, "h:1")
+        assert "spark.pyspark.python" not in builder.settings
+        assert os.environ["PYSPARK_PYTHON"] == environment
 
 
 def test_one_client_per_process_and_quorum() -> None:

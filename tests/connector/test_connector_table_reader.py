@@ -21,7 +21,7 @@ from contract.tier_contract import GROUP, data_batch, request_for
 from historykit import END, SEGMENTS, batch_of, fill, root_of
 from pyspark_raftlake import reader, table_reader
 from pyspark_raftlake.errors import DataLoss, LostRows
-from pyspark_raftlake.options import Quorum
+from pyspark_raftlake.options import Patience, Quorum
 from pyspark_raftlake.planning import RangePartition
 from pyspark_raftlake.ranges import OffsetRange
 from pyspark_raftlake.reader import read_range
@@ -288,7 +288,7 @@ def test_no_row_comes_twice_when_a_piece_fails_behind_its_first_row(
 def test_an_offset_that_no_node_gives_in_time_is_read_from_the_table(
     settings: TierSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "STALL_MS_MAX", -1)
+    monkeypatch.setattr(Patience, "total_ms", -1)
     quorum = log_of()
     quorum.fetch_script = [RequestRejected(ErrorCode.OFFSET_NOT_AVAILABLE, "not yet")]
     assert offsets(quorum, task(replace(piece_of(settings), files=None), end=END)) == DATA

@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from connector.fakelog import FakeQuorum
-from pyspark_raftlake import sink, source, worker_memory
+from pyspark_raftlake import sink, sink_task, source, worker_memory
 from pyspark_raftlake.options import parse_sink_options, parse_source_options
+from pyspark_raftlake.sink import BatchWriter
 from pyspark_raftlake.source import BatchReader, DefaultSource
 from pyspark_raftlake.worker_memory import settle
 
@@ -70,7 +71,7 @@ def test_modules_that_are_loaded_later_are_settled_too(monkeypatch: pytest.Monke
 def quorum(monkeypatch: pytest.MonkeyPatch) -> FakeQuorum:
     made = FakeQuorum(t=1)
     made.set_bounds("t", (0, 10))
-    for module in (source, sink):
+    for module in (source, sink, sink_task):
         monkeypatch.setattr(module, "client_of", lambda _: made)
     return made
 
@@ -84,7 +85,8 @@ def test_reading_settles_the_worker() -> None:
 
 @pytest.mark.usefixtures("quorum")
 def test_writing_settles_the_worker() -> None:
-    sink.write_task(parse_sink_options({**SERVERS, "topic": "t"}), ("value",), iter(()))
+    schema = StructType().add("value", "binary")
+    BatchWriter(parse_sink_options({**SERVERS, "topic": "t"}), schema, overwrite=False).write(iter(()))
     assert gc.get_freeze_count() > 10_000
 
 

@@ -1,22 +1,18 @@
-"""Writing rows on an executor: partitions, order, headers, bounds, errors; and the sink's writers on the driver."""
+"""Writing rows on an executor: partitions, order, headers, bounds, errors."""
 
 from __future__ import annotations
 
-import pickle
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from connector.fakelog import FakeProducer, FakeQuorum
-from pyspark_raftlake import sink, writer
-from pyspark_raftlake.errors import InvalidRow, UnsupportedMode
-from pyspark_raftlake.options import parse_sink_options
-from pyspark_raftlake.sink import BatchWriter, StreamWriter, count_rows
-from pyspark_raftlake.writer import Written, WrittenPartition, write_rows
+from pyspark_raftlake import writer
+from pyspark_raftlake.errors import InvalidRow
+from pyspark_raftlake.writer import Written, write_rows
 from raftlake.arrow.records import HEADERS_TYPE
 from raftlake.client.partitioner import partition_for_key
 from raftlake.client.types import AppendResult
@@ -39,9 +35,11 @@ def batch(**columns: Any) -> Any:
 
 
 def write(quorum: FakeQuorum, *batches: Any, topic: str | None = "t", **arguments: Any) -> Written:
+    """What a task says that it has written."""
     known = ("topic", "key", "value", "headers", "partition")
     columns = [name for name in known if name in batches[0].schema.names and not (name == "topic" and topic)]
-    return write_rows(quorum, batches, topic=topic, columns=columns, **arguments)
+    arguments.setdefault("make_producer", quorum.producer)
+    return Written(write_rows(quorum, batches, topic=topic, columns=columns, **arguments)[0])
 
 
 def records(quorum: FakeQuorum, topic: str = "t") -> list[list[Record]]:
@@ -132,16 +130,19 @@ def test_topics_that_do_not_exist() -> None:
 def test_no_rows() -> None:
     quorum = FakeQuorum(t=1)
     assert write(quorum, batch(value=[])).partitions == ()
-    assert write_rows(quorum, [], topic="t", columns=["value"]).rows == 0
+    assert write_rows(quorum, [], topic="t", columns=["value"], make_producer=quorum.producer) == ((), None)
     assert quorum.logs["t"][0].batches == []
+    # Nobody needs a producer for nothing.
+    assert quorum.producers == []
 
 
-def test_each_task_has_a_producer_of_its_own_and_closes_it() -> None:
-    quorum = FakeQuorum(t=1)
-    write(quorum, batch(value=[b"1"]))
+def test_a_producer_is_made_with_the_first_row_and_serves_all_topics() -> None:
+    quorum = FakeQuorum(t=1, u=1)
+    write(quorum, batch(value=[b"1", b"2"], topic=["t", "u"]), batch(value=[b"3"], topic=["t"]), topic=None)
+    assert len(quorum.producers) == 1
     with pytest.raises(InvalidRow):
         write(quorum, batch(value=[b"1"], partition=[9]))
-    assert [producer.is_closed for producer in quorum.producers] == [True, True]
+    assert len(quorum.producers) == 1
 
 
 def test_a_failed_append_fails_the_task() -> None:
@@ -149,7 +150,6 @@ def test_a_failed_append_fails_the_task() -> None:
     quorum.append_failure = RequestRejected(ErrorCode.MESSAGE_TOO_LARGE, "too large")
     with pytest.raises(RequestRejected, match="too large"):
         write(quorum, batch(value=[b"1"]))
-    assert quorum.producers[0].is_closed
 
 
 def test_bytes_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,56 +198,3 @@ def test_compression(compression: str) -> None:
     write(quorum, batch(value=[b"x" * 1000] * 100), compression=compression)
     assert sum(len(one) for one in quorum.logs["t"][0].batches) < 20_000
     assert values(quorum) == [[b"x" * 1000] * 100]
-
-
-# --- the driver's side -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def quorum(monkeypatch: pytest.MonkeyPatch) -> FakeQuorum:
-    made = FakeQuorum(t=1)
-    monkeypatch.setattr(sink, "client_of", lambda _: made)
-    return made
-
-
-SCHEMA = StructType().add("key", "string").add("value", "binary")
-
-
-@pytest.mark.usefixtures("quorum")
-def test_overwriting_a_log_is_refused() -> None:
-    with pytest.raises(UnsupportedMode, match="overwrite not allowed"):
-        BatchWriter(parse_sink_options({**SERVERS, "topic": "t"}), SCHEMA, overwrite=True)
-
-
-@pytest.mark.usefixtures("quorum")
-def test_a_missing_topic_is_refused_before_any_task_runs() -> None:
-    options = parse_sink_options({**SERVERS, "topic": "nope"})
-    for make in (lambda: BatchWriter(options, SCHEMA, overwrite=False), lambda: StreamWriter(options, SCHEMA)):
-        with pytest.raises(ConfigError, match="Topic 'nope' does not exist"):
-            make()
-
-
-def test_writers_cross_to_executors_and_write_there(quorum: FakeQuorum) -> None:
-    options = parse_sink_options({**SERVERS, "topic": "t"})
-    rows = batch(key=pa.array(["a", "b"]), value=[b"1", b"2"])
-    for made in (BatchWriter(options, SCHEMA, overwrite=False), StreamWriter(options, SCHEMA)):
-        message = pickle.loads(pickle.dumps(made)).write(iter([rows]))
-        assert count_rows([pickle.loads(pickle.dumps(message)), None]) == 2
-    assert values(quorum) == [[b"1", b"2"] * 2]
-
-
-@pytest.mark.usefixtures("quorum")
-def test_commit_and_abort_tell_what_was_appended(caplog: pytest.LogCaptureFixture) -> None:
-    message = Written((WrittenPartition(topic="t", partition=0, rows=3, start=5, end=8),))
-    options = parse_sink_options({**SERVERS, "topic": "t"})
-    caplog.set_level("INFO")
-    BatchWriter(options, SCHEMA, overwrite=False).commit([message, message])
-    StreamWriter(options, SCHEMA).commit([message], 7)
-    StreamWriter(options, SCHEMA).abort([message, None], 8)
-    BatchWriter(options, SCHEMA, overwrite=False).abort([None])
-    assert [record.getMessage() for record in caplog.records] == [
-        "appended 6 rows",
-        "batch 7: appended 3 rows",
-        "batch 8 failed; 3 rows that its tasks had appended stay in the log",
-        "the query failed; 0 rows that its tasks had appended stay in the log",
-    ]

@@ -46,8 +46,8 @@ def while_one_leads(client: Client, ask: Callable[[], T]) -> T:
 
 
 def record_offsets(client: Client, topic: str, partition: int = 0) -> list[int]:
-    """The offsets of the records that clients appended, up to the linearizable end. Every other offset is one of a
-    leader's own records, which consumers see as an empty batch: the log itself has no gap."""
+    """The offsets of the records that clients appended, up to the linearizable end. Every other offset is a marker of a
+    transaction, or one of a leader's own records, which consumers see as an empty batch: the log itself has no gap."""
     end = client.read_offset(topic, [partition])[partition]
     found: list[int] = []
     position = 0
@@ -57,6 +57,6 @@ def record_offsets(client: Client, topic: str, partition: int = 0) -> list[int]:
             for header in iterate_headers(buffer):
                 assert header.base_offset == position, f"{topic}-{partition}: {header.base_offset} follows {position}"
                 position = header.end_offset
-                if header.record_count:
+                if header.record_count and not header.is_control:
                     found += range(header.base_offset, header.end_offset)
     return found

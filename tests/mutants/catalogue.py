@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.catalogue_checkpoints import CHECKPOINTS
 from tests.mutants.catalogue_compaction import COMPACTION
 from tests.mutants.catalogue_compaction_log import COMPACTION_FILES, COMPACTION_READERS, COMPACTION_RULES
 from tests.mutants.catalogue_configs import CONFIGS
@@ -34,6 +35,7 @@ from tests.mutants.catalogue_retention import RETENTION_BY_TIME
 from tests.mutants.catalogue_retired_epochs import RETIRED_EPOCHS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_shown import SHOWN_BATCHES
+from tests.mutants.catalogue_sink import SINKS
 from tests.mutants.catalogue_storage import STORAGE
 from tests.mutants.catalogue_tier import TIER
 from tests.mutants.catalogue_tier_adopt_delta import TIER_ADOPT_DELTA
@@ -61,6 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DRIVER,
     *DAMAGE,
     *PRODUCERS,
+    *SINKS,
     *STORAGE,
     *FRONT,
     *HOSTILE_APPLY,
@@ -113,6 +116,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *COMPACTION_READERS,
     *COMPACTION_FILES,
     *KV_RANGES,
+    *CHECKPOINTS,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

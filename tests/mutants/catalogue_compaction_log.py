@@ -22,6 +22,8 @@ BY_CRASHES = ("unit/storage/test_storage_cleaned.py",)
 BY_LOGS = ("unit/storage/test_storage_log_compaction.py",)
 BY_PASSES = ("unit/storage/test_storage_compaction_pass.py",)
 BY_WORKERS = ("unit/storage/test_storage_compactor.py",)
+BY_REPAIRS = ("unit/replica/test_replica_partition_compacted.py",)
+BY_INTACT = ("unit/replica/test_replica_partition_intact.py",)
 
 COMPACTION_RULES = (
     mutant(
@@ -52,8 +54,8 @@ COMPACTION_RULES = (
         "horizon-set-outside-of-the-dirty-part",
         "a tombstone would go before an older value of its key",
         RULES,
-        "            is_dirty = self._request.dirty_from <= header.base_offset and header.end_offset <= self._keys.clean_until",
-        "            is_dirty = True",
+        "        return self._request.dirty_from <= header.base_offset and header.end_offset <= self._keys.clean_until",
+        "        return True",
         BY_RULES,
     ),
     mutant(
@@ -68,7 +70,7 @@ COMPACTION_RULES = (
         "tombstone-goes-at-once",
         "KIP-534: delete.retention.ms",
         RULES,
-        "        if horizon is None or horizon > self._request.now_ms or True not in columns.tombstones:",
+        "        if not is_over or True not in columns.tombstones:",
         "        if True not in columns.tombstones:",
         BY_RULES,
     ),
@@ -84,8 +86,8 @@ COMPACTION_RULES = (
         "horizon-renewed-by-each-pass",
         "a tombstone would never go",
         RULES,
-        "            if horizon is None and is_dirty:",
-        "            if is_dirty:",
+        "            if self._is_dirty(header):",
+        "            if horizon is not None or self._is_dirty(header):",
         BY_RULES,
     ),
     mutant(
@@ -426,6 +428,62 @@ COMPACTION_FILES = (
         "raftlake.storage.impairment",
         "        if is_whole_lost:\n",
         "        if is_whole_lost and self._segment is None:\n",
+        BY_LOGS,
+    ),
+    mutant(
+        "beginning-of-a-damaged-log-is-not-doubted",
+        "a bug of ours: a node that was away when the policy came brought deleted keys back",
+        "raftlake.replica.hosting.hosting",
+        "        partition.keeps_beginning = is_kept and core.impairment is not None\n",
+        "",
+        BY_REPAIRS,
+    ),
+    mutant(
+        "only-the-first-batch-of-an-answer-is-looked-at",
+        "the tombstone that is gone stood in the second one",
+        "raftlake.replica.partition.intact",
+        "    for header in headers:\n        if header.record_count <= header.last_offset_delta:\n",
+        "    for header in list(headers)[:1]:\n        if header.record_count <= header.last_offset_delta:\n",
+        BY_INTACT,
+    ),
+    mutant(
+        "only-empty-batches-tell-of-compaction",
+        "a batch may have kept another record than the tombstone",
+        "raftlake.replica.partition.intact",
+        "        if header.record_count <= header.last_offset_delta:\n",
+        "        if not header.record_count:\n",
+        BY_INTACT,
+    ),
+    mutant(
+        "mended-log-is-doubted-for-ever",
+        "what is compacted behind what it held does no harm",
+        "raftlake.replica.turn.actions",
+        "                partition.keeps_beginning = False\n",
+        "",
+        BY_REPAIRS,
+    ),
+    mutant(
+        "unfit-beginning-stays",
+        "the next fetch would find the same",
+        "raftlake.storage.directory",
+        "        if isinstance(damage, UnfitBeginning) and self._cleaned.note({group: Offset(0)}):\n",
+        "        if False:\n",
+        BY_LOGS,
+    ),
+    mutant(
+        "unfit-beginning-is-not-noted-durably",
+        "after a crash amid its repair all would be fetched once more",
+        "raftlake.storage.directory",
+        "            self.room.retrying(self._cleaned.save)\n        found",
+        "            self._cleaned.forget([])\n        found",
+        BY_LOGS,
+    ),
+    mutant(
+        "unfit-beginning-without-damage-stops-the-node",
+        "all of it can be read, and that is no accident",
+        "raftlake.storage.impairment",
+        " or isinstance(found, UnfitBeginning)\n",
+        "\n",
         BY_LOGS,
     ),
     mutant(

@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 import waitkit
 from leaderkit import leader_of
 from raftlake import Client, LocalQuorum
-from raftlake.wire.batches import parse_header
+from raftlake.local import LOG_FILE
+from raftlake.wire.batches import decode_records, parse_header
 
 pytestmark = pytest.mark.process
 wait_until = partial(waitkit.wait_until, seconds=60)
@@ -217,6 +218,81 @@ def test_a_voter_that_was_away_brings_no_deleted_key_back(own_quorum: LocalQuoru
         return not set(gone) & set(state_of(read_all(own_quorum)))
 
     wait_until(are_forgotten, "once all have them, the tombstones go")
+
+
+def records_of(directory: Path) -> list[tuple[int, bytes, bytes | None]]:
+    """Offset, key and value of each record of a node's log."""
+    found: list[tuple[int, bytes, bytes | None]] = []
+    for file in sorted(directory.glob("*.log")):
+        data, position = file.read_bytes(), 0
+        while position < len(data) and (header := parse_header(data, position)).magic:
+            batch = data[position : header.end_position]
+            found += [(record.offset, record.key or b"", record.value) for record in decode_records(batch)]
+            position = header.end_position
+    return found
+
+
+def has_tombstone(directory: Path) -> bool:
+    try:
+        return any(value is None for _, _, value in records_of(directory))
+    except FileNotFoundError:
+        # A pass is under way: it took a file away just now.
+        return True
+
+
+def test_a_voter_that_was_away_when_the_policy_came_and_is_repaired_brings_no_deleted_key_back(
+    own_quorum: LocalQuorum, tmp_path: Path
+) -> None:
+    """It never compacted its log. The tombstones are gone that stand behind its damage."""
+    create(own_quorum, cleanup_policy="delete", delete_retention_ms="0")
+    writer = Writer(own_quorum)
+    for _ in range(10):
+        writer.write(100)
+    gone = sorted(alive(writer.latest))[:10]
+    others = {key: value for key, value in alive(writer.latest).items() if key not in gone}
+
+    def push() -> None:
+        for key, value in others.items():
+            writer.producer.produce(TOPIC, value, key, partition=0)
+        assert writer.producer.flush(60) == 0
+
+    with Client(own_quorum.bootstrap_servers) as client:
+        behind_values = client.read_offset(TOPIC, [0])[0]
+    for key in gone:
+        writer.producer.produce(TOPIC, None, key, partition=0)
+    for _ in range(8):
+        push()
+    with Client(own_quorum.bootstrap_servers) as client:
+        end = client.read_offset(TOPIC, [0])[0]
+        away = next(node_id for node_id in (1, 2, 3) if node_id != leader_of(client, TOPIC))
+        logs = {node_id: tmp_path / f"node-{node_id}" / f"{TOPIC}-0" for node_id in (1, 2, 3)}
+        wait_until(lambda: ends_of_batches(logs[away])[-1][1] >= end, "all of it is where it is to be damaged")
+        own_quorum.kill(away)
+        client.alter_topic_configs(TOPIC, {"cleanup.policy": "compact"})
+        running = [node_id for node_id in (1, 2, 3) if node_id != away]
+
+        def are_gone() -> bool:
+            push()
+            return not any(has_tombstone(logs[node_id]) for node_id in running)
+
+        wait_until(are_gone, "the others have compacted their logs")
+        # A leader sends from its memory what it appended last.
+        for node_id in running:
+            own_quorum.kill(node_id)
+            own_quorum._spawn(node_id)
+        damaged = max(file for file in logs[away].glob("*.log") if int(file.stem) < behind_values)
+        assert int(damaged.stem) > behind_values // 2, "most of the values stand in front of the damage"
+        data = bytearray(damaged.read_bytes())
+        data[len(data) // 2] ^= 0x10
+        damaged.write_bytes(data)
+        properties = own_quorum.nodes[away].properties
+        # The scrub is to find the damage, and no pass.
+        properties.write_text(properties.read_text().replace("log.cleaner.backoff.ms=200", "log.cleaner.backoff.ms=3600000"))
+        own_quorum.start(away)
+        wait_until(lambda: list(logs[away].glob("damaged-*")), "the damage is found")
+        wait_until(lambda: not (logs[away] / "impaired").exists(), "its log is whole")
+    assert alive(state_of(records_of(logs[away]))) == alive(state_of(read_all(own_quorum))) == others
+    assert "the leader has removed records" in (own_quorum.nodes[away].directory / LOG_FILE).read_text()
 
 
 def test_aborted_records_are_never_the_last_value(own_quorum: LocalQuorum, tmp_path: Path) -> None:

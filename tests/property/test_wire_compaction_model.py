@@ -167,15 +167,17 @@ class TwoReplicas(RuleBasedStateMachine):
             is_dirty = record.offset < passed.clean_until and self._end_of(before, record.offset) > asked.dirty_from
             if record.key is not None and is_dirty:
                 known[record.key] = record.offset
+        # A horizon in the dirty part is of another replica, or of a pass that a crash ended.
         horizons = {
-            record.offset: header_of(batch).delete_horizon_ms
-            for batch in before
-            if not header_of(batch).is_control
+            record.offset: header.delete_horizon_ms
+            for batch, header in ((batch, header_of(batch)) for batch in before)
+            if not header.is_control
+            and not (asked.dirty_from <= header.base_offset and header.end_offset <= passed.clean_until)
             for record in records_in([batch])
         }
         expected = []
         for record in committed:
-            horizon = horizons[record.offset]
+            horizon = horizons.get(record.offset)
             is_due = horizon is not None and horizon <= asked.now_ms and record.offset < asked.tombstones_below
             is_gone = record.key is None or known.get(record.key, -1) > record.offset or (record.value is None and is_due)
             if record.offset >= passed.clean_until or not is_gone:

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from checkpointjobs import run_job, write
 
 if TYPE_CHECKING:
     from raftlake import Client, LocalQuorum
 
 pytestmark = pytest.mark.spark
-
-JOB = Path(__file__).with_name("checkpoint_job.py")
-
-
-def run_job(quorum: LocalQuorum, provider: str, directory: Path, *locations: str) -> dict[str, Any]:
-    results = directory / "results.json"
-    command = [sys.executable, str(JOB), quorum.bootstrap_servers, quorum.http_servers, provider, str(results)]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [*command, str(directory / "input"), str(directory), *locations],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return dict(json.loads(results.read_text(encoding="utf-8")))
-
-
-def write(directory: Path, name: str, words: str) -> None:
-    (directory / name).write_text("\n".join(words.split()) + "\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize("provider", ["RocksDBStateStoreProvider", "HDFSBackedStateStoreProvider"])

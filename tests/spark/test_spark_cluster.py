@@ -19,7 +19,7 @@ from waitkit import wait_until
 if TYPE_CHECKING:
     from raftlake import LocalQuorum
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.cluster
 
 JOB, LIVE_JOB = (Path(__file__).with_name(name) for name in ("cluster_job.py", "live_job.py"))
 PARTITIONS = 3

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from driverkit import Driver
+from checkpointjobs import Driver
 
 from waitkit import wait_until
 

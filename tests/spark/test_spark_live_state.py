@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 import waitkit
 from pyspark_raftlake import state
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from raftlake import Client, LocalQuorum
 
-pytestmark = pytest.mark.spark
 
 #: A trailer, which has no key, ends the changes of a version. Keys and values are rows of Spark behind one byte: 8 bytes of
 #: flags, then 8 for each field; of a text these say place and length, and its letters follow.
@@ -36,6 +36,8 @@ HISTORY_OF_A = """
     where cast(substring(c.key, 18, 1) as string) = 'a'
     order by 1
 """
+#: What Spark takes; the query's own texts and bytes are views.
+COLUMNS = {"partition": pa.int32(), "offset": pa.int64(), "kind": pa.int8(), "key": pa.binary(), "value": pa.binary()}
 wait_until = partial(waitkit.wait_until, seconds=90)
 
 
@@ -90,6 +92,7 @@ def counts(session: SparkSession, checkpoint: str, batch: int | None = None) -> 
     return found
 
 
+@pytest.mark.spark
 def test_a_running_query_is_read_at_its_newest_batch(
     spark: SparkSession, quorum: LocalQuorum, client: Client, tmp_path: Path
 ) -> None:
@@ -113,6 +116,7 @@ def test_a_running_query_is_read_at_its_newest_batch(
         counting.query.stop()
 
 
+@pytest.mark.cluster
 def test_the_tables_of_the_tier_hold_the_history_of_a_key(
     spark: SparkSession, quorum: LocalQuorum, client: Client, tables: Path, tmp_path: Path
 ) -> None:
@@ -134,7 +138,8 @@ def test_the_tables_of_the_tier_hold_the_history_of_a_key(
     wait_until(is_copied, f"a table of all of {topic}")
     (table,) = [place for place in tables.iterdir() if place.name.startswith(f"{topic}-")]
     # Spark's reader of Delta is a jar that this session has not: delta-rs reads the table.
-    rows = DeltaTable(str(table)).to_pyarrow_table(columns=["partition", "offset", "kind", "key", "value"])
+    found = QueryBuilder().register("t", DeltaTable(str(table))).execute('SELECT partition, "offset", kind, key, value FROM t')
+    rows = pa.table(found.read_all()).cast(pa.schema(COLUMNS))
     spark.createDataFrame(rows).createOrReplaceTempView("changes")
     history = [(row["version"], row["count"]) for row in spark.sql(HISTORY_OF_A).collect()]
     assert history == [(1, 1), (2, 3), (4, 4)], "batch N makes version N + 1, and the third batch had no `a`"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from raftlake import Client, LocalQuorum
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.cluster
 
 # fmt: off
 SHAPES = [

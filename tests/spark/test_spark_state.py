@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from driverkit import Driver
+from checkpointjobs import Driver
 
 from leaderkit import leader_of
 from waitkit import wait_until

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from waitkit import wait_until
 
 if TYPE_CHECKING:
     from raftlake import LocalQuorum
@@ -75,3 +79,24 @@ def test_spark_history(tmp_path: Path) -> None:
     with LocalQuorum(3, data_dir=tmp_path / "quorum", settings=settings) as tiered:
         lines = run_example("spark_history.py", tiered.bootstrap_servers, str(tmp_path / "checkpoint"), *map(str, jars))
     assert lines == ["alice orders for 1.00, and for 20.00 before", "carol orders for 9.00, and for 0.00 before"]
+
+
+@pytest.mark.cluster
+def test_spark_exactly_once(tmp_path: Path) -> None:
+    """Killed behind the first commit of the table, and so before or behind that of the topic; then started again."""
+    from raftlake import LocalQuorum
+
+    jars = sorted((EXAMPLES.parent / ".cache" / "spark-delta-4.4.0").glob("*.jar"))
+    assert jars, "run tools/fetch-kafka"
+    table = tmp_path / "table"
+    with LocalQuorum(3, data_dir=tmp_path / "quorum") as quorum:
+        arguments = [quorum.bootstrap_servers, str(tmp_path / "checkpoint"), str(table), *map(str, jars)]
+        command = [sys.executable, str(EXAMPLES / "spark_exactly_once.py"), *arguments]
+        killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            wait_until(lambda: len(list(table.glob("_delta_log/*.json"))) >= 2, "the second commit of the table", 180)
+        finally:
+            os.killpg(killed.pid, signal.SIGKILL)
+            killed.wait()
+        lines = run_example("spark_exactly_once.py", *arguments)
+    assert lines[-2:] == ["table: 200 payments, 200 different ones", "topic: 100 large payments, 100 different ones"]

@@ -11,7 +11,9 @@ Reading order:
 - `kv`: `raftlake kv`, the key-value space.
 - `tier`, `tier_facts`: `raftlake tier status` and `raftlake tier verify`; what they gather of the quorum and its nodes.
 - `tier_undo`: `raftlake tier undo`, which takes back what other programs have done to a table.
+- `checkpoints`: `raftlake checkpoints`; the package `checkpoints` does the work.
 - `quorum`: `raftlake describe`, in the layout of Kafka's kafka-metadata-quorum.
+- `sinks`: `raftlake sinks`, which tells what exactly-once sinks have committed.
 - `spark`: `raftlake spark-conf`, the settings of Spark for checkpoints at `raftlake://`.
 - `voters`: `raftlake voters`, which lists and changes the voters (KIP-853).
 - `node`: `raftlake local`, `raftlake format`, `raftlake serve` and `raftlake dump`.

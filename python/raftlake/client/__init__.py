@@ -15,10 +15,12 @@ Reading order:
 - `deadline`: the time limit of one operation, and the pauses between its attempts.
 - `producer`, `partitioner`: `AsyncProducer`, which makes the batches; the partition of a record.
 - `sender`, `produce_answer`: the appends to one partition, in order and retried; the meaning of each answer.
+- `transactions`: producers of one transaction each, and the coordinator that knows the open ones.
 - `lanes`, `stall_watch`: producer ids and their sequences; the detection of a leader that answers no append.
 - `reader`: raw batches, records and offsets, from the leader or from a follower. `aborted`: which batches it leaves out.
 - `admin`, `partition_admin`, `voters`: topics and the cluster; partitions and deleted records; changes of voters (KIP-853).
 - `config_admin`: the configs of topics, changed and read.
+- `sink_keys`: the keys and transactional ids of exactly-once sinks.
 - `kv`, `kv_answers`, `sse`: the key-value space over HTTP; the meaning of its answers; server-sent events.
 
 Callers: programs of users, `cli`, `quickstart` and `pyspark_raftlake`. The client calls `wire`, `kv/commands.py` and `errors`,
@@ -38,7 +40,7 @@ from __future__ import annotations
 from raftlake.client.aio import AsyncClient
 from raftlake.client.errors import KvConflict, NoReachableNode, NoRoom, OffsetOutOfRange, RangeTooLarge
 from raftlake.client.producer import AsyncProducer
-from raftlake.client.sync import Client, Producer
+from raftlake.client.sync import Client, Producer, TransactionalProducer
 from raftlake.client.types import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -58,6 +60,7 @@ from raftlake.client.types import (
     KvEvent,
     KvPage,
     NewRecord,
+    OpenTransaction,
     PartitionDescription,
     Record,
     TopicDescription,
@@ -93,6 +96,7 @@ __all__ = [
     "NoReachableNode",
     "NoRoom",
     "OffsetOutOfRange",
+    "OpenTransaction",
     "PartitionDescription",
     "Producer",
     "Put",
@@ -101,4 +105,5 @@ __all__ = [
     "Record",
     "ReplicaDescription",
     "TopicDescription",
+    "TransactionalProducer",
 ]

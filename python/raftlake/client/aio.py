@@ -15,6 +15,7 @@ from raftlake.client import protocol
 from raftlake.client.admin import Admin
 from raftlake.client.cluster import Cluster
 from raftlake.client.config_admin import ConfigAdmin
+from raftlake.client.deadline import Deadline
 from raftlake.client.partition_admin import PartitionAdmin
 from raftlake.client.pool import ConnectionPool
 from raftlake.client.producer import AsyncProducer
@@ -29,6 +30,7 @@ from raftlake.client.types import (
     FetchedBytes,
     Header,
     IsolationLevel,
+    OpenTransaction,
     Record,
     TopicDescription,
     default_servers,
@@ -42,8 +44,11 @@ from raftlake.wire.quorum import QuorumDescription
 
 if TYPE_CHECKING:
     from raftlake.client.kv import AsyncKv
+    from raftlake.client.transactions import AsyncTransactionalProducer, Coordinator
 
 READ_BYTES_MAX = 1 << 20
+#: How long a transaction may be open, unless its producer says otherwise.
+TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class AsyncClient:
@@ -64,6 +69,7 @@ class AsyncClient:
         self._producer = AsyncProducer(self._cluster, lanes_max=self.config.append_lanes_max)
         self._producers: list[AsyncProducer] = [self._producer]
         self._kv: AsyncKv | None = None
+        self._coordinator: Coordinator | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -154,6 +160,39 @@ class AsyncClient:
         producer = AsyncProducer(self._cluster)
         self._producers.append(producer)
         return producer
+
+    def transactional_producer(
+        self, transactional_id: str, *, transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    ) -> AsyncTransactionalProducer:
+        """A producer of one transaction, whose records become visible together. The nodes abort the transaction after
+        `transaction_timeout_ms`. Of all producers with one `transactional_id` the newest goes on, and the others are fenced."""
+        from raftlake.client.transactions import AsyncTransactionalProducer
+
+        producer = AsyncTransactionalProducer(
+            self._cluster, self._coordinated(), lambda: self.kv, transactional_id, transaction_timeout_ms
+        )
+        self._producers.append(producer)
+        return producer
+
+    async def open_transactions(self, prefix: str = "", *, timeout_ms: float | None = None) -> tuple[OpenTransaction, ...]:
+        """The transactions that nobody has ended yet, of transactional ids that begin with `prefix`."""
+        deadline = Deadline(self.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+        return await self._coordinated().open(prefix, deadline)
+
+    async def settle_transactions(self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None) -> bool:
+        """Wait until the ends of these transactions are told to all of their partitions: who reads then is shown what was
+        committed. False where the time is over before."""
+        deadline = Deadline(self.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+        return await self._coordinated().settle(transactional_ids, deadline)
+
+    def _coordinated(self) -> Coordinator:
+        """The way to the coordinator of transactions."""
+        if self._coordinator is None:
+            # Not at the top: most programs have no transactions, and these messages take time to import.
+            from raftlake.client.transactions import Coordinator
+
+            self._coordinator = Coordinator(self._cluster)
+        return self._coordinator
 
     async def close_producer(self, producer: AsyncProducer) -> None:
         """Close a producer that `producer()` made, and forget it: one that lives longer than its producers needs this."""

@@ -90,6 +90,8 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._refreshing: dict[tuple[Names, Address | None], asyncio.Task[MetadataResponse]] = {}
         self._turns = itertools.count()
+        #: Whether a node has ever answered this client: an outage is waited for, a wrong address is not.
+        self._was_reached = False
         #: Nodes that could not tell what exists when they were last asked, for want of a leader.
         self._leaderless: dict[Address, None] = {}
 
@@ -150,6 +152,7 @@ class Cluster:
                 try:
                     connection = await self._connect(address, connect_patience_ms)
                     answer = await self.request(connection, api_key, version, message, deadline, patience_ms)
+                    self._was_reached = True
                     return answer, was_sent, address
                 except Disconnected as error:
                     errors[error.address] = error.reason
@@ -157,7 +160,7 @@ class Cluster:
                     was_sent = was_sent or error.sent
                 if deadline.is_over():
                     break
-            if deadline.is_over() or deadline.elapsed_ms() > self.config.unreachable_timeout_ms:
+            if deadline.is_over() or deadline.elapsed_ms() > self.config.unreachable_ms(self._was_reached):
                 if was_sent and changes:
                     told = f"{api_key.name} was sent, and no answer came within {deadline.elapsed_ms():.0f} ms"
                     raise unknown_outcome(told, "look whether it was, then decide")

@@ -28,6 +28,9 @@ BATCHES_PER_LANE = 5
 _PRODUCER_POSITION = 43
 _CRC_POSITION = 17
 _CRC_START = 21
+#: The second byte of the attributes, and their bit that says "part of a transaction".
+_ATTRIBUTES_LOW = 22
+_TRANSACTIONAL = 0x10
 _PRODUCER = struct.Struct(">qhi")
 _CRC = struct.Struct(">I")
 
@@ -74,14 +77,19 @@ class Lane:
         self.open_batches.pop(number, None)
 
 
-def stamp_producer(batch: bytearray, producer: ProducerId, base_sequence: int) -> None:
-    """Write producer id, epoch and base sequence into an encoded batch (format v2) and renew its CRC."""
+def stamp_producer(batch: bytearray, producer: ProducerId, base_sequence: int, *, is_transactional: bool = False) -> None:
+    """Write producer id, epoch, base sequence and kind into an encoded batch (format v2) and renew its CRC."""
+    low = batch[_ATTRIBUTES_LOW] & ~_TRANSACTIONAL
+    batch[_ATTRIBUTES_LOW] = low | _TRANSACTIONAL if is_transactional else low
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer.id, producer.epoch, base_sequence)
     _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[_CRC_START:]))
 
 
 class ProducerIds:
     """Producer ids of one producer object: the n-th lane of every partition shares the n-th id."""
+
+    #: Under which batches are sent; None: they are part of no transaction.
+    transactional_id: str | None = None
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -27,6 +27,8 @@ _NOT_APPENDED = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        # The transaction before is being ended.
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 _SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
@@ -73,13 +75,15 @@ def says_no_room(error: Exception) -> bool:
     return isinstance(error, RequestRejected) and error.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def produce_request(topic: str, partition: int, batch: bytearray, timeout_ms: float) -> ProduceRequest:
+def produce_request(
+    topic: str, partition: int, batch: bytearray, timeout_ms: float, transactional_id: str | None = None
+) -> ProduceRequest:
     """A request with one batch, to be acknowledged by a majority within `timeout_ms`."""
     carried = ProducePartition(index=partition, records=memoryview(batch))
     return ProduceRequest(
         acks=_ALL,
         timeout_ms=int(timeout_ms),
-        transactional_id=None,
+        transactional_id=transactional_id,
         topics=[ProduceTopic(name=topic, topic_id=None, partitions=[carried])],
     )
 

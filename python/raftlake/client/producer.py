@@ -29,9 +29,10 @@ class AsyncProducer:
     """Appends with one producer id per lane. `lanes_max` 1: strict order, at most five batches in flight per partition, and
     after a failure every later append to that partition fails too, so that nothing is ever appended out of order."""
 
-    def __init__(self, cluster: Cluster, *, lanes_max: int = 1) -> None:
+    def __init__(self, cluster: Cluster, *, lanes_max: int = 1, ids: ProducerIds | None = None) -> None:
+        """`ids`: where producer ids come from, if not fresh from the nodes."""
         self._cluster = cluster
-        self._ids = ProducerIds(cluster)
+        self._ids = ids or ProducerIds(cluster)
         self._lanes_max = lanes_max
         self._senders: dict[tuple[str, int], PartitionSender] = {}
         self._turns = RoundRobin()
@@ -150,7 +151,11 @@ class AsyncProducer:
         )
         return self._sender(topic, partition).submit(batch, len(records), deadline)
 
+    def _require_open(self) -> None:
+        """Raises where nothing may be appended any more."""
+
     def _sender(self, topic: str, partition: int) -> PartitionSender:
+        self._require_open()
         sender = self._senders.get((topic, partition))
         if sender is None:
             sender = PartitionSender(self._cluster, self._ids, topic, partition, lanes_max=self._lanes_max)

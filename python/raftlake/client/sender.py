@@ -148,7 +148,8 @@ class PartitionSender:
             return False
         pending.lane = lane
         pending.number_in_lane, sequence = lane.take(pending.record_count)
-        stamp_producer(pending.batch, lane.producer, sequence)
+        is_transactional = self._ids.transactional_id is not None
+        stamp_producer(pending.batch, lane.producer, sequence, is_transactional=is_transactional)
         return True
 
     def _may_move(self, pending: PendingBatch) -> bool:
@@ -166,7 +167,8 @@ class PartitionSender:
         pending.lane.unsent.pop(pending.number_in_lane, None)
         self._in_flight += 1
         timeout_ms = self._cluster.config.attempt_ms(pending.deadline.remaining_ms())
-        request = produce_request(self._topic, self._partition, pending.batch, timeout_ms * 0.9)
+        transactional_id = self._ids.transactional_id
+        request = produce_request(self._topic, self._partition, pending.batch, timeout_ms * 0.9, transactional_id)
         connection.send(ApiKey.PRODUCE, PRODUCE_VERSION, request, timeout_ms, lambda answer: self._on_answer(pending, answer))
         self._watch.on_send()
 

@@ -11,9 +11,9 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from raftlake.client.aio import AsyncClient
+from raftlake.client.aio import TRANSACTION_TIMEOUT_MS, AsyncClient
 from raftlake.client.blocking import blocking, iterating
 from raftlake.client.loop_thread import LoopThread
 from raftlake.client.producer import AsyncProducer
@@ -21,6 +21,10 @@ from raftlake.client.types import AppendResult, ClientConfig, FetchedBytes, defa
 
 if TYPE_CHECKING:
     from raftlake.client.sync_kv import Kv
+    from raftlake.client.transactions import AsyncTransactionalProducer
+    from raftlake.client.types import EndTxn
+
+P = TypeVar("P", bound=AsyncProducer)
 
 
 class Client:
@@ -68,6 +72,18 @@ class Client:
         """A new idempotent producer with strict order: several batches in flight, none doubled, none reordered."""
         running = self._require_running()
         return Producer(running, running.call(_made_producer(running.client)))
+
+    def transactional_producer(
+        self, transactional_id: str, *, transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    ) -> TransactionalProducer:
+        """A producer of one transaction, whose records become visible together. The nodes abort the transaction after
+        `transaction_timeout_ms`. Of all producers with one `transactional_id` the newest goes on, and the others are fenced."""
+        running = self._require_running()
+        made = running.call(_made_transactional(running.client, transactional_id, transaction_timeout_ms))
+        return TransactionalProducer(running, made)
+
+    open_transactions = blocking(AsyncClient.open_transactions)
+    settle_transactions = blocking(AsyncClient.settle_transactions)
 
     # --- read --------------------------------------------------------------------------------------------------------
 
@@ -149,10 +165,14 @@ async def _made_producer(client: AsyncClient) -> AsyncProducer:
     return client.producer()
 
 
-class Producer:
-    """A producer with strict order for programs without an event loop; made by `Client.producer`."""
+async def _made_transactional(client: AsyncClient, transactional_id: str, timeout_ms: int) -> AsyncTransactionalProducer:
+    return client.transactional_producer(transactional_id, transaction_timeout_ms=timeout_ms)
 
-    def __init__(self, running: LoopThread, producer: AsyncProducer) -> None:
+
+class _Appending(Generic[P]):
+    """What producers for programs without an event loop have in common."""
+
+    def __init__(self, running: LoopThread, producer: P) -> None:
         self._running = running
         self._producer = producer
 
@@ -176,5 +196,39 @@ class Producer:
         """Give up what is not acknowledged yet: what was sent ends as UnknownOutcome."""
         self._running.call(self._running.client.close_producer(self._producer))
 
-    def _reach(self) -> tuple[LoopThread, Callable[[], AsyncProducer]]:
+    def _reach(self) -> tuple[LoopThread, Callable[[], P]]:
         return self._running, lambda: self._producer
+
+
+class Producer(_Appending[AsyncProducer]):
+    """A producer with strict order for programs without an event loop; made by `Client.producer`."""
+
+
+class TransactionalProducer(_Appending["AsyncTransactionalProducer"]):
+    """One transaction, for programs without an event loop; made by `Client.transactional_producer`. Nothing that it appends is
+    visible to readers of what is committed before the transaction commits."""
+
+    def begin(self, timeout_ms: float | None = None) -> None:
+        """Fence whoever has the transactional id, and abort what it has left open. The first append does so, too."""
+        self._running.call(self._producer.begin(timeout_ms))
+
+    def end(self, *, commit: bool) -> EndTxn:
+        """The end of this transaction, for a `client.kv.txn` beside changes of keys. Nothing can be appended afterwards.
+
+        RequestRejected(INVALID_TXN_STATE) where nothing was appended: there is nothing to end.
+        """
+        return self._producer.end(commit=commit)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a transaction to end."""
+        return self._producer.has_begun
+
+    def commit(self, timeout_ms: float | None = None) -> None:
+        """Make all that was appended visible. KvConflict where the transaction was aborted before, by its time limit or by
+        another producer of its id."""
+        self._running.call(self._producer.commit(timeout_ms))
+
+    def abort(self, timeout_ms: float | None = None) -> None:
+        """Take all that was appended out of the sight of readers of what is committed."""
+        self._running.call(self._producer.abort(timeout_ms))

@@ -5,6 +5,7 @@ Frozen, picklable, without behaviour beyond checking themselves: a Spark driver 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ LATEST_TIERED = -5
 SERVERS_VARIABLES = ("RAFTLAKE_BOOTSTRAP_SERVER", "RAFTLAKE_BOOTSTRAP_SERVERS")
 #: The nodes of `raftlake local` without options.
 LOCAL_SERVERS = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+#: How long a client that no node has ever answered looks for one.
+FIRST_CONTACT_MS = 10_000
 #: Of a wrong setting, in its error.
 SHOWN_MAX = 100
 _PORT = re.compile(r"[0-9]{1,5}")
@@ -93,15 +96,16 @@ class ClientConfig:
 
     bootstrap: tuple[Address, ...]
     client_id: str = "raftlake"
-    #: The whole time of one operation, retries included.
-    request_timeout_ms: int = 30_000
+    #: The whole time of one operation, retries included. With the default a quorum that is down for two minutes is waited for.
+    request_timeout_ms: int = 150_000
     #: One request on one connection; when it passes, the connection is given up and the operation goes on elsewhere.
     attempt_timeout_ms: int = 6_000
     #: When a leader has not answered an append for so long, other nodes are asked whether it still leads.
     stall_check_ms: int = 1_000
     connect_timeout_ms: int = 3_000
-    #: After this long without any node to talk to, NoReachableNode is raised instead of trying on.
-    unreachable_timeout_ms: int = 10_000
+    #: After this long without any node to talk to, NoReachableNode is raised instead of trying on. None: FIRST_CONTACT_MS
+    #: before a node has answered for the first time, since an address may be wrong; later as long as the operation may take.
+    unreachable_timeout_ms: int | None = None
     #: How long a topic or partition that no node knows may still be about to appear (metadata reaches the nodes one after
     #: another).
     unknown_topic_grace_ms: int = 1_000
@@ -116,12 +120,19 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         for name in ("request_timeout_ms", "attempt_timeout_ms", "connect_timeout_ms", "unreachable_timeout_ms"):
-            if getattr(self, name) <= 0:
+            value = getattr(self, name)
+            if value is not None and value <= 0:
                 raise ConfigError(f"{name} must be above 0")
         if not 0 < self.retry_backoff_ms <= self.retry_backoff_ms_max:
             raise ConfigError("retry_backoff_ms must be above 0 and at most retry_backoff_ms_max")
         if self.append_lanes_max < 1:
             raise ConfigError("append_lanes_max must be at least 1")
+
+    def unreachable_ms(self, was_reached: bool) -> float:
+        """How long no node may answer before NoReachableNode is raised."""
+        if self.unreachable_timeout_ms is not None:
+            return self.unreachable_timeout_ms
+        return math.inf if was_reached else FIRST_CONTACT_MS
 
     def attempt_ms(self, remaining_ms: float) -> float:
         """How long one request may take while its operation has `remaining_ms` left. A request that overstays takes its
@@ -278,6 +289,19 @@ class EndTxn:
                 raise ValueError(f"EndTxn: {name} {number!r} is no number from 0 to {most}")
         if type(self.commit) is not bool:
             raise ValueError(f"EndTxn: commit {self.commit!r} is no bool")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction that nobody has ended yet."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+    def end(self, *, commit: bool) -> EndTxn:
+        """Its end, for a `client.kv.txn`."""
+        return EndTxn(self.producer_id, self.epoch, commit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

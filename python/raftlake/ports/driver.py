@@ -341,8 +341,9 @@ class LogDirectory(Protocol):
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
         """Durable records cannot be read. Note durably that this replica is impaired, in `epoch`. Then close the log if it is
-        open, cut it off where the damage begins, and keep the damaged rest. Returns what was found, and where the rest is.
-        Raises StorageError where there is no damage after all."""
+        open, cut it off where the damage begins, and keep the damaged rest. Of a log that was compacted, or whose beginning is
+        unfit (UnfitBeginning), all is cut off. From then on it counts as compacted. Returns what was found, and where the rest
+        is. Raises StorageError where there is no damage after all."""
 
     def file_at(self, group: GroupId, offset: int) -> str:
         """The path of the file that holds, or held, the record at `offset`, for an operator."""

@@ -75,13 +75,23 @@ def open_session(facts: dict[str, Any]) -> SparkSession:
     return builder.config("spark.sql.streaming.stateStore.providerClass", PROVIDER).getOrCreate()
 
 
+def text_of(error: BaseException) -> str:
+    """Spark's text of an error, and those of its causes: of a fenced task the error that names the owner is a cause."""
+    texts = []
+    cause: BaseException | None = error
+    while cause is not None:
+        texts.append(str(cause))
+        cause = getattr(cause, "_cause", None)
+    return "\n".join(texts)
+
+
 def follow(query: StreamingQuery, is_end_wanted: threading.Event, tell: Tell) -> bool:
     """Tell of batches until the end is wanted. False where the query failed before."""
     told = -1
     while True:
         wanted = is_end_wanted.wait(POLL_SECONDS)
         if (error := query.exception()) is not None:
-            tell("failed", error=str(error))
+            tell("failed", error=text_of(error))
             return False
         for report in query.recentProgress:
             if report["batchId"] > told and report["numInputRows"]:
@@ -96,7 +106,7 @@ def finish(spark: SparkSession, query: StreamingQuery, tell: Tell) -> None:
     try:
         query.processAllAvailable()
     except StreamingQueryException as error:
-        tell("failed", error=str(error))
+        tell("failed", error=text_of(error))
         return
     tell("statistics", rows=statistics_of(spark).to_numpy().tolist())
     query.stop()

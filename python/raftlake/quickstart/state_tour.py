@@ -228,7 +228,7 @@ class StateTour(Tour):
         line = next((line for line in error.splitlines() if "no longer owns this checkpoint" in line and run in line), None)
         if line is None:
             raise QuickstartFailed(f"driver 2 should have been fenced, but failed with: {error}")
-        self._say(f"[yellow]{line.strip()}[/]")
+        self._say(f"[yellow]{line.strip().removeprefix('Caused by: ')}[/]")
 
 
 def require_raftlake_jar() -> None:

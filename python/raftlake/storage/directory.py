@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
-from raftlake.errors import DamagedData, DiskFull, StorageError
+from raftlake.errors import DamagedData, DiskFull, StorageError, UnfitBeginning
 from raftlake.ports.driver import LogStore, Room
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Impairment, Offset
@@ -148,6 +148,8 @@ class FileLogDirectory:
         if log is not None:
             log_end = log.end_offset
             log.abandon()
+        if isinstance(damage, UnfitBeginning) and self._cleaned.note({group: Offset(0)}):
+            self.room.retrying(self._cleaned.save)
         found = Damage(
             path,
             damage,

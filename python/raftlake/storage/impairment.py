@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from raftlake.errors import DamagedData
+from raftlake.errors import DamagedData, UnfitBeginning
 from raftlake.raft.types import Epoch, Impairment, Offset
 from raftlake.storage.aborted_index import SUFFIX as ABORTED_SUFFIX
 from raftlake.storage.cleaned import list_swaps, swap_path
@@ -125,7 +125,7 @@ class Damage:
         if is_whole_lost:
             self._segment, self.position, self.offset = None, 0, Offset(0)
             # A compacted segment that cannot be put into place keeps the log from being opened.
-            self.is_real = self.is_real or bool(list_swaps(path))
+            self.is_real = self.is_real or bool(list_swaps(path)) or isinstance(found, UnfitBeginning)
 
     def _is_intact(self, base: Offset, following: Offset) -> bool:
         path = self._path / file_name(base)

@@ -8,8 +8,9 @@ Invariants:
 
 - Offsets have no gaps, and each offset keeps its leader epoch: what was removed leaves batches without records.
 - A batch of which everything stays is the same byte for byte. So a pass over a clean log changes nothing.
-- A tombstone gets its delete horizon in a pass that knows all older values of its key, and so removes them. Behind a delete
-  horizon the tombstone is of no use, whatever a later pass takes for dirty.
+- A tombstone gets its delete horizon in a pass that knows all older values of its key, and so removes them. In the dirty part
+  a horizon counts for nothing: the leader's pass set it before the batch was fetched. The older values are still here, and a
+  reader on its way may have seen them. So the pass sets the horizon anew.
 - A marker goes only where the pass has seen no batch of its transaction, not even an empty one, and below the dirty part: so
   all that begins below what is known to be compacted is decided, whatever was saved about it before. A marker that aborts
   stays as long as the index of aborted transactions names it: a reader that was told of the transaction waits for its marker.
@@ -221,14 +222,16 @@ class Rewriter:
             return self._without_records(header)
         horizon = header.delete_horizon_ms
         if True in columns.tombstones and any(columns.tombstones[index] for index in kept):
-            is_dirty = self._request.dirty_from <= header.base_offset and header.end_offset <= self._keys.clean_until
-            if horizon is None and is_dirty:
+            if self._is_dirty(header):
                 self._await(self._horizon_ms)
                 return _with_horizon(header, columns, kept, self._horizon_ms)
             self._await(horizon)
         if not removed:
             return bytes(memoryview(buffer)[header.position : header.end_position])
         return _with_records(header, columns, kept)
+
+    def _is_dirty(self, header: BatchHeader) -> bool:
+        return self._request.dirty_from <= header.base_offset and header.end_offset <= self._keys.clean_until
 
     def _without_records(self, header: BatchHeader) -> bytes | None:
         request, producer_id = self._request, header.producer_id
@@ -244,7 +247,8 @@ class Rewriter:
             for index, (key, delta, newer) in enumerate(zip(columns.keys, columns.offset_deltas, newest, strict=True))
             if key is not None and (newer is None or newer <= base + delta)
         ]
-        if horizon is None or horizon > self._request.now_ms or True not in columns.tombstones:
+        is_over = horizon is not None and horizon <= self._request.now_ms and not self._is_dirty(header)
+        if not is_over or True not in columns.tombstones:
             return kept
         staying_from = self._request.tombstones_below - base
         return [index for index in kept if not columns.tombstones[index] or columns.offset_deltas[index] >= staying_from]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from kio.schema.types import BrokerId
 
 from clientkit import HANG, FakeQuorum, run
 from clientkit_answers import NO_THROTTLE, describe_topic, metadata
-from raftlake.client import AsyncClient, Client, KvConflict, NoReachableNode, OffsetOutOfRange
+from raftlake.client import AsyncClient, Client, KvConflict, NoReachableNode, OffsetOutOfRange, types
 from raftlake.client.connection import open_connection
 from raftlake.client.errors import Disconnected
 from raftlake.client.partitioner import murmur2, partition_for_key
@@ -49,6 +50,38 @@ def test_unreachable_nodes_are_named_with_their_errors() -> None:
                 assert all("refused" in error for error in caught.value.last_errors.values())
 
     run(test())
+
+
+def test_an_outage_is_waited_for_and_a_wrong_address_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was answered once knows that the address is right."""
+    monkeypatch.setattr(types, "FIRST_CONTACT_MS", 30)
+
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum:
+            quorum.add_topic("t")
+            bootstrap = quorum.bootstrap
+            async with AsyncClient(bootstrap) as client:
+                assert await client.partitions("t") == [0]
+                for node in quorum.nodes.values():
+                    await node.stop()
+                asked = asyncio.create_task(client.append("t", b"v"))
+                async with AsyncClient(bootstrap) as late:
+                    # It gives up long after the first one has found no node.
+                    with pytest.raises(NoReachableNode):
+                        await late.partitions("t")
+                assert not asked.done()
+                for node in quorum.nodes.values():
+                    await node.start()
+                assert (await asked).offset == 0
+
+    run(test())
+
+
+def test_by_default_an_outage_of_two_minutes_is_outlived() -> None:
+    config = ClientConfig(bootstrap=(Address("h", 1),))
+    assert config.request_timeout_ms >= 150_000
+    assert (config.unreachable_ms(was_reached=False), config.unreachable_ms(was_reached=True)) == (10_000, math.inf)
+    assert ClientConfig(bootstrap=(Address("h", 1),), unreachable_timeout_ms=5).unreachable_ms(was_reached=True) == 5
 
 
 def test_a_node_that_talks_garbage_is_left_for_another() -> None:

@@ -75,6 +75,17 @@ def test_an_error_of_the_query_is_told(out: io.StringIO) -> None:
     assert "fenced" in events(out)[-1]["error"]
 
 
+def test_the_causes_of_an_error_are_told(out: io.StringIO) -> None:
+    """A task that was fenced fails its job, whose error says that a state store could not commit."""
+    error, cause, root = (StreamingQueryException(text) for text in ("no commit", "task", "no longer owns this checkpoint"))
+    error._cause, cause._cause = cause, root  # type: ignore[attr-defined]
+    wanted = threading.Event()
+    query: Any = Query((0, 10), error=error, wanted=wanted)
+    assert not follow(query, wanted, teller(out))
+    told = events(out)[-1]["error"]
+    assert all(text in told for text in ("no commit", "task", "no longer owns this checkpoint"))
+
+
 def test_the_end_is_the_statistics(monkeypatch: pytest.MonkeyPatch, out: io.StringIO) -> None:
     frame = pandas.DataFrame([("AA", 5, 7)], columns=["carrier", "hour", "flights"])
     monkeypatch.setattr(state_driver, "statistics_of", lambda spark: frame)

@@ -1,4 +1,4 @@
-"""What a partition says of transactions whose markers compaction has removed."""
+"""What a partition makes of records that compaction has removed elsewhere: markers of transactions, and tombstones."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from random import Random
 
 import pytest
 
+from configkit import alter, created
 from enginekit import Ground
+from raftlake.errors import ErrorCode
 from raftlake.ports.driver import Compacted, Compaction, LogStore
-from raftlake.raft.types import Offset
+from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.configs.in_force import in_force
+from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition.producer_state import ProducerStates
 from raftlake.replica.partition.start_points import KnownProducers
+from raftlake.replica.replication.recent_appends import RecentAppends
+from raftlake.sim.disk.disk import MemoryLog
+from raftlake.sim.disk.log_image import StoredBatch
 from raftlake.wire.aborted_index import AbortedTransaction
+from raftlake.wire.batches import Record, build_batch, decode_records
 from raftlake.wire.producer_snapshot import ENTRY, ProducerRow, encode_packed
+from replica_cluster import Cluster
 from transactionlog import Follower, MemoryMachine
 
 NOW_MS = 1_700_000_000_000
@@ -108,3 +116,124 @@ def test_who_begins_amid_a_compacted_log_is_told_of_no_transaction() -> None:
     assert told() == [0]
     follower.partition.obey(in_force({"cleanup.policy": "compact"}, Ground().engine.config))
     assert told() == [-1]
+
+
+# --- a log that was never compacted here, and is repaired ---
+
+#: Of the batches of `Away`: the one behind the value, and the one behind the tombstone.
+BEHIND_VALUE, BEHIND_TOMBSTONE = 2, 4
+
+
+class Away:
+    """A topic where a key was written and deleted. One voter has all of that, and is away since."""
+
+    def __init__(self) -> None:
+        self.cluster = cluster = Cluster(3, cleaner_backoff_ms=100)
+        (self.group,) = created(cluster, "keyed", cleanup_policy="delete")
+        for key, value in [(b"k", b"old"), (b"x", b"1"), (b"k", None), (b"y", b"2"), (b"z", b"3")]:
+            self.put(key, value)
+        cluster.run(1_000)
+        self.away = cluster.followers(self.group)[0].config.node_id
+        cluster.stop(self.away)
+        #: Why the node that was away gave up records after its start.
+        self.repairs: list[str] = []
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        batch = build_batch([Record(key=key, value=value)], timestamp_ms=1)
+        assert self.cluster.produce(self.group, batch).error is ErrorCode.NONE
+
+    def log(self, node_id: NodeId) -> MemoryLog:
+        return self.cluster.disks[node_id].logs[self.group]
+
+    def compact(self) -> None:
+        """The policy comes, and the tombstone goes on the nodes that run."""
+        cluster = self.cluster
+        alter(cluster, "keyed", cleanup_policy="compact", min_cleanable_dirty_ratio="0.0", delete_retention_ms="0")
+        for node in cluster.nodes.values():
+            node.partitions[self.group].roll()
+        cluster.run(60_000, until=lambda: not any(has_tombstone(self.log(node_id)) for node_id in cluster.nodes))
+        assert not any(has_tombstone(self.log(node_id)) for node_id in cluster.nodes)
+        for node in cluster.nodes.values():
+            # It was appended so long ago that it has to be read back.
+            node.fetch_server._recent = RecentAppends(bytes_max=0)
+
+    def repaired(self, damaged: int) -> ReplicaNode:
+        """The node that was away comes back with damage at a batch, and has all again."""
+        node = self.started(damaged)
+        self.mended(node)
+        return node
+
+    def started(self, damaged: int) -> ReplicaNode:
+        log = self.log(self.away)
+        assert log.compacted_until is None and log.damage(damaged, -1) is not None
+        node = self.cluster.start(self.away)
+        assert list(node.damage.impaired) == [self.group]
+        node.damage.listeners.append(lambda _group, reason: None if reason is None else self.repairs.append(reason))
+        return node
+
+    def mended(self, node: ReplicaNode) -> None:
+        cluster = self.cluster
+        cluster.run(20_000, until=lambda: not node.damage.impaired)
+        assert not node.damage.impaired
+        cluster.run(1_000)
+        assert self.log(self.away).end_offset == self.log(cluster.leader(self.group).config.node_id).end_offset
+
+
+def has_tombstone(log: MemoryLog) -> bool:
+    return any(record.value is None for record in records(log))
+
+
+def records(log: MemoryLog) -> list[Record]:
+    return [record for batch in log.batches for record in decode(batch)]
+
+
+def decode(batch: StoredBatch) -> list[Record]:
+    return list(decode_records(batch.data))
+
+
+def values(log: MemoryLog) -> dict[bytes | None, bytes]:
+    """What a reader of the whole log knows of each key."""
+    last = {record.key: record.value for record in records(log)}
+    return {key: value for key, value in last.items() if value is not None}
+
+
+@pytest.mark.parametrize("is_revoked", [False, True], ids=["compact", "compact, and not any more"])
+def test_a_repair_of_a_log_that_was_away_when_the_policy_came_brings_no_deleted_key_back(is_revoked: bool) -> None:
+    away = Away()
+    away.compact()
+    if is_revoked:
+        alter(away.cluster, "keyed", cleanup_policy="delete")
+    node = away.repaired(BEHIND_VALUE)
+    log = away.log(away.away)
+    assert values(log) == {b"x": b"1", b"y": b"2", b"z": b"3"}
+    assert log.compacted_until is not None, "from now on it is a log that was compacted"
+    assert not node.partitions[away.group].keeps_beginning
+
+
+def test_what_stays_intact_is_kept_where_the_others_have_removed_nothing_behind_it() -> None:
+    away = Away()
+    away.compact()
+    node = away.started(BEHIND_TOMBSTONE)
+    assert node.partitions[away.group].keeps_beginning
+    away.mended(node)
+    assert away.repairs == []
+    assert values(away.log(away.away)) == {b"x": b"1", b"y": b"2", b"z": b"3"}
+
+
+def test_a_log_that_is_whole_again_takes_what_was_compacted_since() -> None:
+    """Its leader keeps the tombstones of what this log held when it was repaired."""
+    away = Away()
+    node = away.repaired(BEHIND_TOMBSTONE)
+    cluster, group = away.cluster, away.group
+    leader, end = cluster.leader(group), away.log(away.away).end_offset
+    alter(cluster, "keyed", cleanup_policy="compact", min_cleanable_dirty_ratio="0.0", delete_retention_ms="0")
+    leader.fetch_server._recent = RecentAppends(bytes_max=0)
+    cluster.cut(away.away)
+    for value in (b"4", b"5"):
+        away.put(b"x", value)
+    leader.partitions[group].roll()
+    cluster.run(30_000, until=lambda: leader.compactor.counts.passes > 0)
+    cluster.heal()
+    cluster.run(20_000, until=lambda: node.partitions[group].log.end_offset == leader.partitions[group].log.end_offset)
+    assert [decode(batch) for batch in away.log(away.away).batches if batch.base == end] == [[]], "it was sent less"
+    assert away.repairs == [] and values(away.log(away.away))[b"x"] == b"5"

@@ -1,13 +1,16 @@
-"""Bytes of a log that are not what was written are told by CRC, by the chain of offsets and by the epoch history."""
+"""Bytes of a log that are not what was written are told by CRC, by the chain of offsets and by the epoch history; records that
+compaction has removed by what each header counts."""
 
 from __future__ import annotations
 
 import pytest
 
 from contract.batches import data_of, make_batch
-from raftlake.errors import DamagedData
+from raftlake.errors import DamagedData, UnfitBeginning
 from raftlake.raft.types import Epoch, Offset
-from raftlake.replica.partition.intact import headers_from, require_intact
+from raftlake.replica.partition.intact import headers_from, require_all_records, require_intact
+from raftlake.wire.batches import iterate_headers
+from raftlake.wire.compaction import empty_batch
 
 BATCHES = [make_batch(0, count=3), make_batch(3, count=2), make_batch(5, epoch=4)]
 EPOCHS = [(Epoch(1), Offset(0)), (Epoch(4), Offset(5))]
@@ -49,3 +52,18 @@ def test_a_header_that_its_crc_contradicts_is_not_given() -> None:
         with pytest.raises(DamagedData, match=r"orders-0: damaged at offset 5") as found:
             next(headers)
         assert found.value.offset == 5
+
+
+def test_batches_with_all_of_their_records_complete_a_log() -> None:
+    require_all_records("orders-0", iterate_headers(data_of(BATCHES)))
+    require_all_records("orders-0", [])
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_batches_that_lack_a_record_do_not(kept: int) -> None:
+    """The second of three."""
+    first, _, last = iterate_headers(data_of(BATCHES))
+    (lacking,) = iterate_headers(empty_batch(3, 6, 1))
+    with pytest.raises(UnfitBeginning, match=r"orders-0: .* removed records from 3 on") as unfit:
+        require_all_records("orders-0", [first, lacking._replace(record_count=kept), last])
+    assert unfit.value.offset == 3

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from compactkit import LogInTheMaking, shown
-from raftlake.errors import DamagedData, DiskFull, InvariantViolation, StorageError
+from raftlake.errors import DamagedData, DiskFull, InvariantViolation, StorageError, UnfitBeginning
 from raftlake.ports.driver import Compacted, Compaction
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
@@ -289,7 +289,13 @@ def test_of_a_compacted_log_nothing_is_kept_before_damage(ground: Ground) -> Non
     other.machine.run()
     other.log.decay.damaged[(other.log.batches[-1].base, other.log.batches[-1].epoch)] = 70
     other.disk.set_aside(GROUP, DamagedData("damage", offset=Offset(23)), Epoch(1))
-    assert other.log.end_offset == other.log.start_offset == 0 and other.log.compacted_until is None
+    assert other.log.end_offset == other.log.start_offset == other.log.compacted_until == 0
+
+
+def test_an_unfit_beginning_goes_though_nothing_is_damaged(ground: Ground) -> None:
+    ground.disk.set_aside(GROUP, UnfitBeginning("found by a test", offset=ground.log.end_offset), Epoch(1))
+    assert ground.log.end_offset == ground.log.start_offset == ground.log.compacted_until == 0
+    assert ground.log.decay.impairment is not None
 
 
 def test_what_is_installed_is_in_whatever_a_crash_brings_back(ground: Ground) -> None:

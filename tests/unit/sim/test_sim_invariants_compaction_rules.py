@@ -270,6 +270,31 @@ def test_a_horizon_is_set_where_older_values_were_removed_and_then_stays() -> No
         ground.install(lambda batches: [batches[0], made.batches[1]], dirty_from=Offset(3))
 
 
+def test_a_tombstone_that_was_fetched_with_its_horizon_waits_anew() -> None:
+    made = LogInTheMaking()
+    made.data(("a", "1"))
+    made.data(("a", None))
+    horizon_ms = NOW_MS - 1 + RETENTION_MS
+    of_leader = compact(made.batches, Asked(until=made.end, now_ms=NOW_MS - 1)).batches
+    later_ms = NOW_MS + RETENTION_MS
+
+    def fetched() -> Ground:
+        made.batches[1] = of_leader[1]
+        return Ground(made)
+
+    with pytest.raises(Violation, match="together with the older values"):
+        fetched().install(emptied(1), now_ms=later_ms)
+    with pytest.raises(Violation, match=f"may go at {horizon_ms}"):
+        fetched().install(lambda batches: [batches[0], of_leader[1]], now_ms=later_ms)
+    ground = fetched()
+    ground.install(now_ms=later_ms)
+    with pytest.raises(Violation, match="before its time"):
+        ground.install(emptied(1), dirty_from=Offset(2), now_ms=later_ms + RETENTION_MS - 1)
+    due = fetched()
+    due.install(now_ms=later_ms)
+    due.install(dirty_from=Offset(2), now_ms=later_ms + RETENTION_MS)
+
+
 def test_a_marker_stays_as_long_as_a_batch_of_its_transaction() -> None:
     made = LogInTheMaking()
     made.data(("a", "1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)

@@ -24,7 +24,7 @@ from compactdisk import (
 )
 from compactkit import NOW_MS, RETENTION_MS
 from contract.batches import read_all
-from raftlake.errors import DamagedData, DiskFull, InvariantViolation, StorageError
+from raftlake.errors import DamagedData, DiskFull, InvariantViolation, StorageError, UnfitBeginning
 from raftlake.ports.driver import BatchSpan
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.cleaned import CleanedGroup
@@ -456,6 +456,19 @@ def test_damage_of_another_log_leaves_what_is_intact(place: Place) -> None:
         place.log.verify()
     place.directory.set_aside(GROUP, damage.value, Epoch(3))
     assert place.directory.open(GROUP).end_offset > 0
+
+
+def test_a_beginning_that_is_unfit_goes_though_all_of_it_can_be_read(place: Place) -> None:
+    """It was never compacted here, and what others have does not complete it."""
+    end = place.log.end_offset
+    place.directory.set_aside(GROUP, UnfitBeginning("found by a test", offset=end), Epoch(3))
+    log = place.directory.open(GROUP)
+    assert (log.start_offset, log.end_offset, log.compacted_until) == (0, 0, 0)
+    impairment = place.directory.impairment(GROUP)
+    assert impairment is not None and impairment[0].end_offset == end
+    put(log, [("k0", "fetched")], epoch=3)
+    log = place.restart()
+    assert (log.end_offset, log.compacted_until) == (1, 0), "it is not taken for one whose beginning was kept"
 
 
 def test_unfinished_files_can_be_dumped(place: Place) -> None:

@@ -193,8 +193,40 @@ def test_a_tombstone_waits_for_its_horizon(codec: str) -> None:
 def test_a_later_pass_does_not_set_the_horizon_anew() -> None:
     log = tombstone_log()
     first = compact(log.batches, Asked(until=log.end))
-    again = compact(first.batches, Asked(until=log.end, now_ms=NOW_MS + 5))
+    again = compact(first.batches, Asked(dirty_from=log.end, until=log.end, now_ms=NOW_MS + 5))
     assert again.batches == first.batches
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("waited_ms", [5, RETENTION_MS, 3 * RETENTION_MS])
+def test_a_horizon_that_was_fetched_is_set_anew_where_older_values_go(codec: str, waited_ms: int) -> None:
+    """A follower has the value, and fetched the tombstone of a log that was compacted already. A reader at the follower has
+    seen the value, and must have all of `delete.retention.ms` to come to the tombstone. Kafka's cleaner counts from the pass
+    of the leader."""
+    log = LogInTheMaking()
+    log.data(("a", "1"), ("b", "1"))
+    log.data(Record(key=b"a", timestamp_ms=NOW_MS - 3), compression=codec)
+    of_leader = compact(log.batches, Asked(until=log.end))
+    fetched = [log.batches[0], of_leader.batches[1]]
+    assert header_of(fetched[1]).delete_horizon_ms == HORIZON_MS
+
+    first = compact(fetched, Asked(until=log.end, now_ms=NOW_MS + waited_ms))
+    assert shown(first.batches) == [(1, "b", "1"), (2, "a", None)]
+    assert first.next_horizon_ms == header_of(first.batches[1]).delete_horizon_ms == HORIZON_MS + waited_ms
+    assert [each.timestamp_ms for each in records_in(first.batches[1:])] == [NOW_MS - 3]
+    early = compact(first.batches, Asked(dirty_from=log.end, until=log.end, now_ms=HORIZON_MS + waited_ms - 1))
+    assert early.batches == first.batches
+    due = compact(first.batches, Asked(dirty_from=log.end, until=log.end, now_ms=HORIZON_MS + waited_ms))
+    assert shown(due.batches) == [(1, "b", "1")]
+
+
+def test_a_horizon_behind_the_end_of_the_map_stays_as_it_was_fetched() -> None:
+    log = LogInTheMaking()
+    log.data(("a", "1"))
+    log.data(("b", None))
+    fetched = [log.batches[0], compact(log.batches, Asked(until=log.end)).batches[1]]
+    passed = compact(fetched, Asked(until=log.end, now_ms=HORIZON_MS, keys_max=1))
+    assert passed.clean_until == 1 and passed.batches == fetched
 
 
 def test_no_horizon_is_set_below_the_dirty_part() -> None:
@@ -215,9 +247,9 @@ def test_tombstones_that_a_voter_may_lack_stay() -> None:
     log = LogInTheMaking()
     log.data(("a", None), ("b", None), ("c", "1"))
     first = compact(log.batches, Asked(until=log.end))
-    due = compact(first.batches, Asked(until=log.end, now_ms=HORIZON_MS, tombstones_below=1))
+    due = compact(first.batches, Asked(dirty_from=3, until=3, now_ms=HORIZON_MS, tombstones_below=1))
     assert shown(due.batches) == [(1, "b", None), (2, "c", "1")]
-    later = compact(due.batches, Asked(until=log.end, now_ms=HORIZON_MS, tombstones_below=2))
+    later = compact(due.batches, Asked(dirty_from=3, until=3, now_ms=HORIZON_MS, tombstones_below=2))
     assert shown(later.batches) == [(2, "c", "1")]
 
 

@@ -2,6 +2,8 @@
 
 So offsets are checked by their chain, epochs against the log's history, and the rest by CRC where asked: a replica checks CRCs
 itself, so its leader leaves that out until it is asked for the same bytes again.
+
+And do they complete what is left of a damaged log? Not where compaction has removed a record of them.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-from raftlake.errors import CorruptBatch, DamagedData
+from raftlake.errors import CorruptBatch, DamagedData, UnfitBeginning
 from raftlake.raft.types import Epoch, Offset
 from raftlake.wire.batch_header import CONTROL_BIT, BatchHeader, require_crc
 from raftlake.wire.batches import iterate_headers
@@ -62,3 +64,14 @@ def require_epochs(
             control.append(header)
         offset = header.end_offset
     return control
+
+
+def require_all_records(name: object, headers: Iterable[BatchHeader]) -> None:
+    """These batches, which a leader sent, complete a log that was cut. Raises UnfitBeginning where a record of them is gone. It
+    may have been the tombstone of a key in what is left of the log, or the marker of a transaction. What the topic's policy is
+    does not matter: this node may not know it, and it may have come and gone."""
+    for header in headers:
+        if header.record_count <= header.last_offset_delta:
+            offset = header.base_offset
+            reason = f"its damaged end was cut, and the leader has removed records from {offset} on, which the rest may need"
+            raise UnfitBeginning(f"{name}: {reason}", offset=offset)

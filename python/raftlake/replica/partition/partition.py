@@ -24,7 +24,7 @@ from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.configs.in_force import InForce
 from raftlake.replica.partition.auxiliary import Auxiliary
 from raftlake.replica.partition.holds import Holds, is_needed, may_append
-from raftlake.replica.partition.intact import require_intact
+from raftlake.replica.partition.intact import require_all_records, require_intact
 from raftlake.replica.partition.pending import NO_EPOCH, NOT_WRITTEN, PendingAppend, WaitingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.replica.partition.start_points import KnownProducers, LogFacts
@@ -110,6 +110,8 @@ class Partition:
         self.in_force: InForce | None = None
         #: What clients were shown before the log was repaired. Less is not shown to them again.
         self.shown_before = Offset(0)
+        #: The log was damaged and is being repaired, and its beginning was kept, which was never compacted.
+        self.keeps_beginning = False
 
     @property
     def is_serving(self) -> bool:
@@ -431,7 +433,10 @@ class Partition:
         )
 
     def append_fetched(self, action: AppendFetched) -> None:
-        """Write batches from the leader as they came; neighbours of one answer are written as one piece."""
+        """Write batches from the leader as they came; neighbours of one answer are written as one piece. Raises UnfitBeginning,
+        and then nothing was written."""
+        if self.keeps_beginning:
+            require_all_records(self.group, (batch.payload.header for batch in action.batches))
         chunks: list[memoryview] = []
         spans: list[BatchSpan] = []
         run_of: memoryview | None = None
@@ -463,6 +468,7 @@ class Partition:
         """Begin anew at `start`: the leader no longer has what lies before it. `inherited` is what it knew of producers."""
         self._facts.stop_saving()
         self.log.reset(start)
+        self.keeps_beginning = False
         self._facts.reset(inherited)
         self.needs_flush = True
 

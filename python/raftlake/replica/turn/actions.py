@@ -89,6 +89,7 @@ class Actions:
             case do.ResetLog():
                 self._hosting.reset(partition, action.start)
             case do.MendReplica():
+                partition.keeps_beginning = False
                 self._damage.mended(group)
             case do.ReportRole():
                 self._on_role(partition, action)

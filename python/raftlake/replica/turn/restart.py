@@ -7,7 +7,7 @@ further action on its log before it has been started anew.
 
 from __future__ import annotations
 
-from raftlake.errors import DamagedData, DiskFull
+from raftlake.errors import DamagedData, DiskFull, UnfitBeginning
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import (
     AnswerFetch,
@@ -67,6 +67,10 @@ class Restarts:
         """An append found no room, and the group's core takes it for done: as after a crash, with the log as it is. A leader
         hands over. It campaigns again when somebody else had the time to."""
         self._restart(partition, None)
+
+    def from_nothing(self, partition: Partition, unfit: UnfitBeginning) -> None:
+        """What was kept of a damaged log is of no use. The core takes for appended what was not written."""
+        self._restart(partition, unfit)
 
     def _restart(self, partition: Partition, damage: DamagedData | None) -> None:
         """As after a crash, for one group: hand over, forget what is not synced, cut, open."""

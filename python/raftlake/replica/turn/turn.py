@@ -9,7 +9,7 @@ A turn never waits (but see `LogSyncer.start`), and reads no clock but the engin
 
 from __future__ import annotations
 
-from raftlake.errors import DamagedData, DiskFull, InvariantViolation, StorageError
+from raftlake.errors import DamagedData, DiskFull, InvariantViolation, StorageError, UnfitBeginning
 from raftlake.raft import actions as do
 from raftlake.raft.events import AppendRequested
 from raftlake.replica.aside.allowance import Allowance
@@ -127,6 +127,8 @@ class Turn:
                 for action in actions:
                     if not partition.deleted:
                         self._actions.perform(partition, action)
+            except UnfitBeginning as unfit:
+                self._restarts.from_nothing(partition, unfit)
             except DamagedData as damage:
                 self._findings.found(partition.group, damage)
             except DiskFull as full:

@@ -113,9 +113,14 @@ class Compactor:
         self._hints = [None if hint is None else min(hint, Offset(end_offset)) for hint in self._hints]
 
     def forget(self) -> None:
-        """Nothing of the log is left, or what is left was never compacted."""
+        """The log is gone, or what is left of it was never compacted."""
         self.give_up()
         self._hints = [None]
+
+    def begin_anew(self) -> None:
+        """Durably: nothing of the log is left, and what it will hold may have been compacted elsewhere."""
+        self.give_up()
+        self._hints = [Offset(0)]
 
     def crash(self, rng: Random) -> None:
         """Lose power: the newest notes may be lost."""

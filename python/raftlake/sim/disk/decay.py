@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from raftlake.errors import DamagedData, StorageError
+from raftlake.errors import DamagedData, StorageError, UnfitBeginning
 from raftlake.raft.types import Epoch, Impairment, Offset
 from raftlake.sim.disk.log_image import LogImage, StoredBatch
 
@@ -71,7 +71,7 @@ class Decay:
         """Note the impairment and return the image without the damage and all behind it; nothing where the damage lies before
         the log. Raises StorageError where there is none."""
         found = self.first_of(image.batches)
-        if found is None and damage.offset >= image.start:
+        if found is None and damage.offset >= image.start and not isinstance(damage, UnfitBeginning):
             raise StorageError("simulated: damage that is not there")
         known = self.impairment[0] if self.impairment is not None else Impairment(Epoch(0), Offset(0))
         end_offset = max(known.end_offset, self._end_lost(image, epoch))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import eq
 from random import Random
 
-from raftlake.errors import DamagedData, InvariantViolation, StorageError
+from raftlake.errors import DamagedData, InvariantViolation, StorageError, UnfitBeginning
 from raftlake.ports.driver import BatchSpan, Compacted, Compaction, LogStore, Room, SegmentInfo, TimestampAndOffset
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import BatchSource
@@ -294,9 +294,11 @@ class MemoryLog:
         """Cut the log before its damage, durably. Of a log that was compacted nothing stays: the rest, as peers have it, may
         lack tombstones of what would stay."""
         image, reason = self.decay.cut(self._image, damage, epoch)
-        if self.compacted_until is not None:
+        if self.compacted_until is not None or isinstance(damage, UnfitBeginning):
             image = image.cut(0)
-        self._compactor.forget()
+            self._compactor.begin_anew()
+        else:
+            self._compactor.forget()
         self._lower_noted_start(image.end)
         self._images = [image]
         self._image = image

@@ -5,7 +5,8 @@ made of is used here. A record goes only if
 
 - a newer record of its key stands in the log below the end of the pass, or
 - it is of an aborted transaction, or has no key, or
-- it is a tombstone or a marker whose delete horizon has passed, and no voter lacks it that has what it is about.
+- it is a tombstone or a marker whose delete horizon has passed, and no voter lacks it that has what it is about. A tombstone
+  goes by the horizon that a pass of this node gave it: a reader here has `delete.retention.ms` from when older values went.
 
 What stays is as it was: key, value, headers, time and offset of each record, the leader epoch of each offset, the producer and
 sequence of each batch that keeps records, control records of Raft, and the newest batch of each producer. What passes is noted
@@ -115,7 +116,7 @@ class CompactionRules(Invariant):
         end = compacted.clean_until
         if not request.dirty_from <= end <= request.until or (end == request.dirty_from < request.until):
             raise self._unclean(f"node {node_id} {group} is told to be clean up to {end}; {request}")
-        newest = known.newest(log.batches, end)
+        newest, horizon_ms = known.newest(log.batches, end), request.now_ms + request.delete_retention_ms
         for batch in log.batches:
             header = parse_header(batch.data)
             if batch.end > end or header.is_control:
@@ -123,6 +124,8 @@ class CompactionRules(Invariant):
             for record in known.records(batch):
                 if record.key is None or newest.get(record.key) != record.offset:
                     raise self._unclean(f"node {node_id} {group}: {record} is left below {end}; {request}")
+                if record.value is None and batch.base >= request.dirty_from and header.delete_horizon_ms != horizon_ms:
+                    raise self._unclean(f"node {node_id} {group}: {record} may go at {header.delete_horizon_ms}; {request}")
         ahead = known.horizons_of_tombstones(log.batches, end, request.now_ms)
         if ahead and (compacted.next_horizon_ms is None or compacted.next_horizon_ms > min(ahead)):
             raise self._unclean(f"node {node_id} {group}: {compacted.next_horizon_ms} is told of the horizons {ahead}")
@@ -241,6 +244,8 @@ class _Judge:
         if record.value is not None:
             raise _Wrong(f"{record} is gone, and is the newest of its key")
         self._require_passed(was, f"the tombstone {record}")
+        if record.offset >= self._pass.request.dirty_from:
+            raise _Wrong(f"the tombstone {record} is gone together with the older values of its key")
         for voter, log in self._voters_without(record.offset):
             older = self._known.newest(log.batches, record.offset)
             if record.key in older:
@@ -286,15 +291,15 @@ class _Judge:
 
     def _judge_horizon(self, was: BatchHeader, is_: BatchHeader, kept: Mapping[int, Record]) -> None:
         request, had, has = self._pass.request, was.attributes & HORIZON_BIT, is_.attributes & HORIZON_BIT
-        if had and kept and (not has or is_.base_timestamp_ms != was.base_timestamp_ms):
-            raise _Wrong(f"the delete horizon of {was} changed: {is_}")
-        if had or not has:
+        if not kept or (had and has and is_.base_timestamp_ms == was.base_timestamp_ms) or not (had or has):
             return
+        is_dirty = request.dirty_from <= was.base_offset and was.end_offset <= request.until
+        is_first_seen = not was.is_control and is_dirty and any(record.value is None for record in kept.values())
+        if had and not (has and is_first_seen):
+            raise _Wrong(f"the delete horizon of {was} changed: {is_}")
         if is_.base_timestamp_ms != request.now_ms + request.delete_retention_ms:
             raise _Wrong(f"the delete horizon of {is_} is not {request.now_ms} + {request.delete_retention_ms}")
-        is_dirty = request.dirty_from <= was.base_offset and was.end_offset <= request.until
-        has_tombstone = any(record.value is None for record in kept.values())
-        if not was.is_control and not (is_dirty and has_tombstone):
+        if not was.is_control and not is_first_seen:
             raise _Wrong(f"{is_} got a delete horizon")
 
 

@@ -247,7 +247,7 @@ public final class StateQuery {
     private static final UnsafeProjection WORDS = projection(new StructType().add("word", DataTypes.StringType));
 
     private static UnsafeProjection projection(StructType schema) {
-        return (UnsafeProjection) UnsafeProjection$.MODULE$.create(schema);
+        return UnsafeProjection$.MODULE$.create(schema);
     }
 
     public static UnsafeRow key(String word, int number) {

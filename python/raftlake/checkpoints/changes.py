@@ -1,0 +1,152 @@
+"""Changes of one checkpoint: rewound to a batch, renamed, deleted. Each takes the checkpoint first, so that a query that runs
+stops with its next write, and its error names the command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raftlake.checkpoints.copies import require_apart
+from raftlake.checkpoints.layout import METADATA, is_after, problems, relocated
+from raftlake.checkpoints.location import Location
+from raftlake.checkpoints.mark import RENAME, Mark
+from raftlake.checkpoints.node import Node
+from raftlake.checkpoints.owner import Owner
+from raftlake.checkpoints.sources import require_no_problem
+from raftlake.checkpoints.space import Change
+from raftlake.checkpoints.steps import Tools, clear, end, put_mark, require_place
+from raftlake.checkpoints.tree import Found, Tree
+from raftlake.checkpoints.writer import Writer
+from raftlake.errors import WrongState
+
+#: What the names of topics with changes of state begin with; an id and a dash follow.
+CHANGELOG_TOPICS = "__raftlake-state-"
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """`files` were removed or moved. `owner` had the checkpoint before; None: nobody had, or nothing was to do."""
+
+    query: str
+    files: int
+    owner: Owner | None
+
+
+def rewind(tools: Tools, root: Location, batch: int, told: str) -> Changed:
+    """Take a checkpoint back to a batch: the next run begins with the batch behind it."""
+    tree = tools.read(root)
+    query = tree.require_checkpoint(told)
+    _require_rewindable(tools, tree, query, batch)
+    if tree.mark is None and not _behind(tree, batch):
+        return Changed(query, 0, None)
+    ownership, owner = tools.own(root, told, query)
+    writer = tools.writer(ownership)
+    # A query that ran until now may have written since.
+    tree = tools.read(root)
+    tree.require_checkpoint(told)
+    _require_rewindable(tools, tree, query, batch)
+    found = tree.files[METADATA]
+    before = _metadata_of(tree)
+    marked_at = found.version
+    if tree.mark is None:
+        marked_at = put_mark(tools, writer, root, Mark("rewind", told, query, before.decode()), found)
+    gone = _behind(tree, batch)
+    writer.delete_all(gone, tools.progress)
+    end(tools, writer, root, before, query, marked_at)
+    return Changed(query, len(gone), owner)
+
+
+def _behind(tree: Tree, batch: int) -> list[Found]:
+    return [found for name, found in tree.files.items() if is_after(name, batch)]
+
+
+def _require_rewindable(tools: Tools, tree: Tree, query: str, batch: int) -> None:
+    layout = tree.layout
+    has_changelog = tools.changelog_of(tree.root, query) is not None
+    require_no_problem(str(tree.root), batch, problems(layout, batch, tree.content, has_changelog=has_changelog))
+
+
+def rename(tools: Tools, source: Location, target: Location, told: str) -> Changed:
+    """Move a checkpoint. The bytes of large files, and topics with changes of state, stay where they are."""
+    require_apart(source, target)
+    query = tools.read(source).require_checkpoint(told)
+    require_place(tools, target, told)
+    of_source, owner = tools.own(source, told, query)
+    of_target, _ = tools.own(target, told, query)
+    writer = tools.writer(of_source, of_target)
+    tree = tools.read(source)
+    tree.require_checkpoint(told)
+    there = require_place(tools, target, told)
+    before = _metadata_of(tree)
+    mark = Mark(RENAME, told, query, before.decode())
+    found = tree.files[METADATA]
+    # The target first: a source with a mark has a target with one.
+    target_at = there.files[METADATA].version if there.mark else put_mark(tools, writer, target, mark, None)
+    source_at = found.version if tree.mark else put_mark(tools, writer, source, mark, found)
+    _move_files(tools, writer, tree, target)
+    writer.delete_directories(tree.directories.values())
+    change = Change(newest={source.prefix: source_at})
+    change.put(target.below(METADATA).key, Node.inline(tools.clock(), before).encode(), over=target_at)
+    change.delete(source.below(METADATA).key, at=source_at)
+    if tree.home is not None:
+        change.delete(source.key, at=tree.home.version)
+    if (changelog := tools.changelog_of(source, query)) is not None:
+        old = tools.space.get(target.changelog_key)
+        change.put(target.changelog_key, changelog.of(query), over=0 if old is None else old.version)
+        change.delete(source.changelog_key, at=changelog.version)
+    writer.commit(change)
+    return Changed(query, len(tree.files), owner)
+
+
+def _metadata_of(tree: Tree) -> bytes:
+    """What Spark's file `metadata` is when no command is under way."""
+    mark = tree.mark
+    return tree.content(METADATA) if mark is None else mark.before.encode()
+
+
+def _move_files(tools: Tools, writer: Writer, tree: Tree, target: Location) -> None:
+    moved: list[Found] = []
+    for name, found in tree.files.items():
+        if name == METADATA:
+            continue
+        there = relocated(name, found.node.content, str(target))
+        if there == found.node.content:
+            moved.append(found)
+            continue
+        change = Change()
+        writer.add(change, target.below(name), there)
+        change.delete(found.location.key, at=found.version)
+        writer.commit(change)
+    writer.move_all(moved, lambda found: target.below(tree.root.relative(found.location.key)), tools.progress)
+
+
+def delete(tools: Tools, root: Location, told: str, delete_topics: Callable[[str], None]) -> Changed:
+    """Delete a checkpoint, and topics with changes of its state. Its owner key stays, and names the command. `delete_topics`
+    deletes those whose names begin with a text."""
+    tree = tools.read(root)
+    query = _deletable(tree)
+    ownership, owner = tools.own(root, told, query)
+    writer = tools.writer(ownership)
+    tree = tools.read(root)
+    _deletable(tree)
+    marked_at = put_mark(tools, writer, root, Mark("delete", told, query), tree.files[METADATA])
+    clear(writer, tree, tools.progress)
+    change = Change(newest={root.prefix: marked_at})
+    change.delete(root.below(METADATA).key, at=marked_at)
+    if tree.home is not None:
+        change.delete(root.key, at=tree.home.version)
+    if (changelog := tools.changelog_of(root, query)) is not None:
+        delete_topics(f"{CHANGELOG_TOPICS}{changelog.changelog_id}-")
+        change.delete(root.changelog_key, at=changelog.version)
+    writer.commit(change)
+    return Changed(query, len(tree.files), owner)
+
+
+def _deletable(tree: Tree) -> str:
+    """The id of the query. WrongState for a checkpoint that is half elsewhere, and for what is none."""
+    mark = tree.mark
+    if mark is None:
+        return tree.require_checkpoint()
+    if mark.holds_the_only_copy:
+        raise WrongState(mark.told_of(tree.root))
+    return mark.query

@@ -1,0 +1,100 @@
+"""`raftlake sinks` in front of keys in memory: what is listed and shown, and what forgetting does and leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from connector.fakekeys import FakeKeys
+from raftlake.cli import sinks as cli_sinks
+from raftlake.client import sink_keys as keys
+from raftlake.client.errors import KvConflict
+from raftlake.kv.commands import Put
+
+OWNER = keys.Owner(run="run-1", query="q", host="host-1", pid=17, since_ms=1_000, generation=3, before=("run-0",))
+BATCH = keys.CommittedBatch(batch=41, run="run-1", rows=7, tasks=2, at_ms=2_000, topics={"t": 7})
+
+
+@pytest.fixture
+def space(monkeypatch: pytest.MonkeyPatch) -> FakeKeys:
+    space = FakeKeys()
+
+    @contextmanager
+    def connect(bootstrap_server: str, timeout_ms: int) -> Iterator[Any]:
+        yield space
+
+    monkeypatch.setattr(cli_sinks, "connect", connect)
+    for app in ("a/b", "c"):
+        space.txn({}, [Put(keys.owner_key(app), keys.encode(OWNER))])
+    space.txn({}, [Put(keys.batch_key("a/b"), keys.encode(BATCH))])
+    return space
+
+
+def run(*arguments: str) -> str:
+    outcome = CliRunner().invoke(cli_sinks.app, arguments, catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.stdout
+
+
+def test_sinks_are_listed_by_app(space: FakeKeys) -> None:
+    lines = [line.split("\t") for line in run("list").splitlines()]
+    assert [[cell.strip() for cell in line] for line in lines] == [
+        ["App", "Batch", "Rows", "Committed", "Owner"],
+        ["a/b", "41", "7", "1970-01-01T00:00:02Z", "host-1:17"],
+        ["c", "-1", "0", "-", "host-1:17"],
+    ]
+    told = json.loads(run("list", "--json"))
+    assert [each["app"] for each in told] == ["a/b", "c"]
+    assert told[0]["topics"] == {"t": 7}
+    assert told[0]["owner"] == {
+        "run": "run-1",
+        "query": "q",
+        "host": "host-1",
+        "pid": 17,
+        "sinceMs": 1000,
+        "generation": 3,
+    }
+    space.entries.clear()
+    assert json.loads(run("list", "--json")) == []
+
+
+def test_one_sink_is_shown_with_what_it_has_left_open(space: FakeKeys) -> None:
+    space.begin(keys.app_transactional_id("a/b", 3, 0, 1))
+    space.begin(keys.app_transactional_id("a", 3, 0, 1))
+    shown = run("show", "a/b")
+    assert "run run-1 on host host-1 (process 17, since 1970-01-01T00:00:01Z)" in shown
+    assert "t (7)" in shown
+    told = json.loads(run("show", "a/b", "--json"))
+    assert (told["batch"], told["committedMs"], told["committedBy"]) == (41, 2000, "run-1")
+    assert [each["transactionalId"] for each in told["openTransactions"]] == ["raftlake-sink.a.a%2Fb.3.0.1"]
+    assert "none is visible yet" in run("show", "c")
+
+
+def test_a_sink_is_forgotten_with_what_it_has_left_open(space: FakeKeys) -> None:
+    mine, other = keys.app_transactional_id("a/b", 3, 0, 1), keys.app_transactional_id("c", 3, 0, 1)
+    space.begin(mine)
+    space.begin(other)
+    assert run("forget", "a/b") == "forgot a/b: its last batch was 41, and 1 transactions were open\n"
+    assert sorted(space.entries) == [keys.owner_key("c")]
+    assert space.states() == {mine: "Aborted", other: "Ongoing"}
+
+
+def test_a_sink_that_commits_meanwhile_is_not_forgotten(space: FakeKeys) -> None:
+    space.before_txn = [lambda: space.txn({}, [Put(keys.batch_key("a/b"), keys.encode(BATCH))])]
+    space.begin(keys.app_transactional_id("a/b", 3, 0, 1))
+    with pytest.raises(KvConflict):
+        run("forget", "a/b")
+    assert keys.batch_key("a/b") in space.entries
+    assert set(space.states().values()) == {"Ongoing"}
+
+
+@pytest.mark.parametrize("command", ["show", "forget"])
+def test_a_sink_that_does_not_exist_is_an_error(space: FakeKeys, command: str) -> None:
+    with pytest.raises(cli_sinks.SinkMissing, match="no sink has the app 'nope'"):
+        run(command, "nope")
+    assert len(space.entries) == 3

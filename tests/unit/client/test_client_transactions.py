@@ -1,0 +1,275 @@
+"""Transactional producers: one identity in all partitions, the way to the coordinator, ends, and what is left open."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from kio.schema.describe_transactions.v0 import response as described
+from kio.schema.errors import ErrorCode as KioError
+from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
+from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
+from kio.schema.list_transactions.v0 import response as listed
+from kio.schema.types import BrokerId, ProducerId, TransactionalId
+from kio.static.primitive import TZAware, i16, i32, i32Timedelta
+
+from clientkit import DROP, FakeQuorum, produced, run
+from clientkit_answers import NO_THROTTLE
+from clientkit_kv import Front
+from raftlake.client import AsyncClient, EndTxn, OpenTransaction
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.wire.api import ApiKey
+from raftlake.wire.batches import iterate_headers
+
+
+class Coordinated(FakeQuorum):
+    """One of the nodes coordinates; each other one says that it does not."""
+
+    def __init__(self, nodes: int = 2, coordinator_id: int = 2) -> None:
+        super().__init__(nodes)
+        self.coordinator_id = coordinator_id
+        #: What the coordinator answers first to InitProducerId.
+        self.refusals: list[KioError] = []
+        self.epoch = 3
+        self.asked: list[Any] = []
+        self.open: dict[str, str] = {}
+        #: How often the transaction "slow" is described before its markers are written.
+        self.slow_looks = 0
+        for node in self.nodes.values():
+            node.standing[ApiKey.FIND_COORDINATOR] = lambda *_: self.found()
+            node.standing[ApiKey.INIT_PRODUCER_ID] = lambda _, message, at=node.node_id: self.init(at, message)
+            node.standing[ApiKey.LIST_TRANSACTIONS] = lambda *_, at=node.node_id: self.listing(at)
+            node.standing[ApiKey.DESCRIBE_TRANSACTIONS] = lambda _, message, at=node.node_id: self.description(at, message)
+
+    def found(self) -> FindCoordinatorResponse:
+        node = self.nodes[self.coordinator_id]
+        return FindCoordinatorResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=KioError.none,
+            error_message=None,
+            node_id=BrokerId(node.node_id),
+            host="127.0.0.1",
+            port=i32(node.port),
+        )
+
+    def init(self, at: int, message: Any) -> InitProducerIdResponse:
+        code = KioError.not_coordinator if at != self.coordinator_id else KioError.none
+        if code is KioError.none and self.refusals:
+            code = self.refusals.pop(0)
+        if code is KioError.none:
+            self.asked.append(message)
+            self.epoch += 1
+        return InitProducerIdResponse(
+            throttle_time=NO_THROTTLE, error_code=code, producer_id=ProducerId(77), producer_epoch=i16(self.epoch)
+        )
+
+    def listing(self, at: int) -> listed.ListTransactionsResponse:
+        """Who does not coordinate knows none, and says so by no error."""
+        names = sorted(self.open) if at == self.coordinator_id else []
+        rows = [
+            listed.TransactionState(
+                transactional_id=TransactionalId(name), producer_id=ProducerId(5), transaction_state=self.open[name]
+            )
+            for name in names
+        ]
+        return listed.ListTransactionsResponse(
+            throttle_time=NO_THROTTLE, error_code=KioError.none, unknown_state_filters=(), transaction_states=tuple(rows)
+        )
+
+    def description(self, at: int, message: Any) -> described.DescribeTransactionsResponse:
+        self.asked.append(message)
+        return described.DescribeTransactionsResponse(
+            throttle_time=NO_THROTTLE, transaction_states=tuple(self.row(at, str(name)) for name in message.transactional_ids)
+        )
+
+    def state(self, name: str) -> str:
+        if name == "slow":
+            return "PrepareCommit" if self.slow_looks > 0 else "CompleteCommit"
+        return "CompleteAbort" if name.endswith("ended") else "Ongoing"
+
+    def row(self, at: int, name: str) -> described.TransactionState:
+        code = KioError.not_coordinator if at != self.coordinator_id else KioError.none
+        if name == "slow":
+            self.slow_looks -= 1
+        if name.endswith("gone"):
+            code = KioError.transactional_id_not_found
+        return described.TransactionState(
+            error_code=code,
+            transactional_id=TransactionalId(name),
+            transaction_state=self.state(name),
+            transaction_timeout=i32Timedelta.parse(timedelta(seconds=1)),
+            transaction_start_time=TZAware.parse(datetime.fromtimestamp(0, UTC)),
+            producer_id=ProducerId(5),
+            producer_epoch=i16(len(name)),
+            topics=(),
+        )
+
+
+def test_all_partitions_have_one_producer_and_the_batches_say_that_they_are_of_a_transaction() -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            topic = quorum.add_topic("t", partitions=2)
+            quorum.move_leader("t", 1, 2)
+            producer = client.transactional_producer("mine", transaction_timeout_ms=7_000)
+            assert not producer.has_begun
+            for partition in (0, 1, 0):
+                await producer.append_batches("t", partition, [batch_of(b"v")])
+            headers = [header for part in topic.partitions for one in part.batches for header in iterate_headers(one)]
+            found = {(header.producer_id, header.producer_epoch, header.is_transactional) for header in headers}
+            assert found == {(77, 4, True)}
+            assert sorted(header.base_sequence for header in headers) == [0, 0, 1]
+            sent = [m for node in quorum.nodes.values() for key, m in node.requests if key is ApiKey.PRODUCE]
+            assert {message.transactional_id for message in sent} == {"mine"}
+            (asked,) = quorum.asked
+            assert (asked.transactional_id, asked.transaction_timeout.total_seconds()) == ("mine", 7)
+            assert producer.end(commit=True) == EndTxn(77, 4, True)
+            with pytest.raises(RequestRejected, match="this transaction is ended"):
+                await producer.append("t", b"late")
+
+    run(test())
+
+
+def batch_of(value: bytes) -> bytearray:
+    from raftlake.wire.batches import Record, build_batch
+
+    return build_batch([Record(value=value)], timestamp_ms=1)
+
+
+def test_a_plain_producer_takes_a_batch_out_of_any_transaction() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            partition = quorum.add_topic("t").partitions[0]
+            batch = batch_of(b"v")
+            batch[22] |= 0x10
+            await client.append_batches("t", 0, [batch])
+            (header,) = iterate_headers(partition.batches[0])
+            assert not header.is_transactional
+
+    run(test())
+
+
+def test_the_coordinator_is_found_anew_where_it_moved_or_is_busy() -> None:
+    async def test() -> None:
+        async with Coordinated(coordinator_id=1) as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            producer = client.transactional_producer("mine")
+            quorum.refusals = [KioError.concurrent_transactions, KioError.coordinator_load_in_progress]
+            await producer.begin()
+            quorum.coordinator_id = 2
+            quorum.nodes[2].once(ApiKey.INIT_PRODUCER_ID, lambda *_: DROP)
+            await client.transactional_producer("other").begin()
+            assert [message.transactional_id for message in quorum.asked] == ["mine", "other"]
+            quorum.refusals = [KioError.invalid_transaction_timeout]
+            with pytest.raises(RequestRejected, match="no producer for the transactional id 'mine' with a time limit of 60000"):
+                await client.transactional_producer("mine").begin()
+
+    run(test())
+
+
+def test_a_transaction_that_misses_a_batch_takes_no_later_one() -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            producer = client.transactional_producer("mine")
+            await producer.append("t", b"one")
+            fenced = produced("t", 0, ErrorCode.INVALID_PRODUCER_EPOCH)
+            quorum.nodes[1].once(ApiKey.PRODUCE, lambda *_: fenced)
+            with pytest.raises(RequestRejected, match="INVALID_PRODUCER_EPOCH"):
+                await producer.append("t", b"two")
+            with pytest.raises(RequestRejected):
+                await producer.append("t", b"three")
+            assert len(quorum.asked) == 1
+
+    run(test())
+
+
+def test_a_node_that_has_forgotten_the_producer_ends_the_transaction() -> None:
+    """A plain producer goes on under another id, which would be another transaction."""
+
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            partition = quorum.add_topic("t").partitions[0]
+            producer = client.transactional_producer("mine")
+            await producer.append("t", b"one")
+            lost = produced("t", 0, ErrorCode.UNKNOWN_PRODUCER_ID)
+            quorum.nodes[1].once(ApiKey.PRODUCE, lambda *_: lost)
+            with pytest.raises(RequestRejected, match="the transaction of 'mine' misses a batch"):
+                await producer.append("t", b"two")
+            assert len(quorum.asked) == 1
+            assert partition.values() == [b"one"]
+
+    run(test())
+
+
+def test_a_batch_waits_for_the_transaction_before() -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            partition = quorum.add_topic("t").partitions[0]
+            busy = produced("t", 0, ErrorCode.CONCURRENT_TRANSACTIONS)
+            for _ in range(2):
+                quorum.nodes[1].once(ApiKey.PRODUCE, lambda *_: busy)
+            await client.transactional_producer("mine").append("t", b"one")
+            assert partition.values() == [b"one"]
+
+    run(test())
+
+
+def test_nothing_is_ended_where_nothing_was_appended() -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            producer = client.transactional_producer("mine")
+            with pytest.raises(RequestRejected, match="nothing was appended"):
+                await producer.commit()
+            await producer.begin()
+            await producer.abort()
+            await client.close_producer(producer)
+
+    run(test())
+
+
+def test_an_end_without_an_answer_is_sent_again() -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, Front() as front, AsyncClient(quorum.bootstrap) as client:
+            for node in quorum.nodes.values():
+                node.http_listener = f"127.0.0.1:{front.port}"
+            quorum.add_topic("t")
+            producer = client.transactional_producer("mine")
+            await producer.append("t", b"one")
+            front.answers = [None, (200, {"etag": '"9"'}, b"{}")]
+            await producer.commit()
+            bodies = {body for _, _, body in front.requests}
+            assert len(front.requests) == 2
+            assert bodies == {b'{"compare": [], "ops": [{"end_txn": {"producer_id": 77, "epoch": 4, "commit": true}}]}'}
+
+    run(test())
+
+
+def test_open_transactions_are_those_of_the_coordinator_and_of_the_prefix() -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            many = [f"a.{number:03}" for number in range(150)]
+            quorum.open = dict.fromkeys([*many, "a.ended", "a.gone", "b.1"], "Ongoing")
+            found = await client.open_transactions("a.")
+            assert [each.transactional_id for each in found] == many
+            assert found[0] == OpenTransaction(transactional_id="a.000", producer_id=5, epoch=5)
+            assert found[0].end(commit=False) == EndTxn(5, 5, False)
+            assert [len(message.transactional_ids) for message in quorum.asked] == [100, 52]
+            # Another node coordinates now: the one that was replaced would say that nothing is open.
+            quorum.coordinator_id = 1
+            assert len(await client.open_transactions("a.")) == 150
+
+    run(test())
+
+
+def test_what_is_decided_is_waited_for_until_all_partitions_know() -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.slow_looks = 3
+            assert await client.settle_transactions(["slow", "a.ended", "a.gone"])
+            # Only what is not complete is asked for again.
+            assert [len(message.transactional_ids) for message in quorum.asked] == [3, 1, 1]
+            quorum.slow_looks = 1_000_000
+            assert not await client.settle_transactions(["slow"], timeout_ms=20)
+
+    run(test())
