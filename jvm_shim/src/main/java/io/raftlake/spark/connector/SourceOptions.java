@@ -77,19 +77,24 @@ public record SourceOptions(
             throw new IllegalArgumentException(
                     "ending " + (isTime ? "timestamp" : "offset") + " not valid in streaming queries");
         }
-        return between(starting == null ? new Position.Latest() : starting, null);
+        return between(quorum, starting == null ? new Position.Latest() : starting, null);
     }
 
     /** IllegalArgumentException for a start at the end, an end at the start, and an end before the start. */
     public SourceOptions forBatch() {
-        SourceOptions filled = between(starting == null ? new Position.Earliest() : starting,
+        SourceOptions filled = between(quorum, starting == null ? new Position.Earliest() : starting,
                 ending == null ? new Position.Latest() : ending);
         Position.requireBatch(filled.starting, filled.ending);
         return filled;
     }
 
-    private SourceOptions between(Position start, Position end) {
-        return new SourceOptions(quorum, selection, start, end, startsAtLatestWithoutMatch, offsetsPerTriggerMax,
+    /** The same of another quorum, or with other patience. */
+    public SourceOptions with(Quorum other) {
+        return between(other, starting, ending);
+    }
+
+    private SourceOptions between(Quorum other, Position start, Position end) {
+        return new SourceOptions(other, selection, start, end, startsAtLatestWithoutMatch, offsetsPerTriggerMax,
                 offsetsPerTriggerMin, triggerDelayMsMax, partitionsMin, recordsPerPartitionMax, failOnDataLoss, includeHeaders,
                 isLinearizable, tier, readsCommitted);
     }

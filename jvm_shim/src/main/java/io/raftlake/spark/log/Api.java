@@ -4,12 +4,15 @@ package io.raftlake.spark.log;
 enum Api {
     PRODUCE(0, 12),
     FETCH(1, 12),
+    /** The same by ids of topics (KIP-516): another topic of the same name is refused. */
+    FETCH_BY_ID(1, 13),
     LIST_OFFSETS(2, 7),
     METADATA(3, 12),
     CREATE_TOPICS(19, 7),
     DELETE_TOPICS(20, 6),
     DELETE_RECORDS(21, 2),
     INIT_PRODUCER_ID(22, 4),
+    DESCRIBE_CONFIGS(32, 4),
     CREATE_PARTITIONS(37, 3),
     /** Private to raftlake (KIP-650). */
     READ_OFFSET(10650, 0);

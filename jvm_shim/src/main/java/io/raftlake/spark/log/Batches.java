@@ -63,6 +63,25 @@ public final class Batches {
         waiting.sort(Comparator.comparingLong(Aborted::firstOffset));
     }
 
+    /**
+     * The offset behind the last whole batch that begins below {@code limit}; -1 where there is none. Headers are looked at
+     * alone, and not checked.
+     */
+    public static long endOffset(ByteBuffer data, long limit) {
+        long found = -1;
+        int at = data.position();
+        while (data.limit() - at >= HEADER_BYTES) {
+            long length = data.getInt(at + 8);
+            long base = data.getLong(at);
+            if (length < HEADER_BYTES - PREFIX_BYTES || length > data.limit() - at - PREFIX_BYTES || base >= limit) {
+                break;
+            }
+            found = base + data.getInt(at + LAST_DELTA_AT) + 1;
+            at += PREFIX_BYTES + (int) length;
+        }
+        return found;
+    }
+
     /** Goes to the next batch with records; false at the end. */
     public boolean next() throws IOException {
         content = null;
@@ -153,6 +172,11 @@ public final class Batches {
     /** How many records it has; fewer than offsets where compaction took some. */
     public int count() {
         return data.getInt(start + COUNT_AT);
+    }
+
+    /** Whether {@link #records} makes an array of its own. */
+    public boolean isCompressed() throws IOException {
+        return Codec.of(attributes()) != Codec.NONE;
     }
 
     /** What the times of records are counted from, in ms since 1970. */

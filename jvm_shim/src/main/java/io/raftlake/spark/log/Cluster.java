@@ -31,8 +31,8 @@ final class Cluster {
     /** What is cached of a topic is asked for again after so long. */
     private static final long AGE_NS_MAX = 300_000_000_000L;
 
-    /** A topic, and the leader of each partition; null where there is none. */
-    record Known(Topic topic, List<InetSocketAddress> leaders, long atNs) {
+    /** A topic; by partition the leader, null where there is none, and the ids of the nodes that hold it. */
+    record Known(Topic topic, List<InetSocketAddress> leaders, List<List<Integer>> replicas, long atNs) {
         boolean hasLeaders(int count) {
             return leaders.size() >= count && !leaders.contains(null);
         }
@@ -42,6 +42,7 @@ final class Cluster {
     private final Connections connections = new Connections();
     private final Map<String, Known> topics = new ConcurrentHashMap<>();
     private volatile List<InetSocketAddress> nodes = List.of();
+    private volatile Map<Integer, InetSocketAddress> byId = Map.of();
     private final AtomicInteger turn = new AtomicInteger();
 
     Cluster(List<InetSocketAddress> bootstrap) {
@@ -116,6 +117,16 @@ final class Cluster {
         return all;
     }
 
+    /** Of the nodes that are known. */
+    Set<Integer> nodeIds() {
+        return byId.keySet();
+    }
+
+    /** Null where no node of this id is known. */
+    InetSocketAddress node(int id) {
+        return byId.get(id);
+    }
+
     // --- topics ------------------------------------------------------------------------------------------------------
 
     /** Topics by name, asked for now; all of them for null. Of those that do not exist there is nothing. */
@@ -133,6 +144,7 @@ final class Cluster {
     private List<Known> learn(Metadata metadata) {
         if (!metadata.nodes().isEmpty()) {
             nodes = List.copyOf(new TreeMap<>(metadata.nodes()).values());
+            byId = Map.copyOf(metadata.nodes());
         }
         List<Known> found = new ArrayList<>();
         for (Messages.TopicMetadata topic : metadata.topics()) {
@@ -142,7 +154,8 @@ final class Cluster {
             }
             List<InetSocketAddress> leaders = new ArrayList<>();
             topic.leaders().forEach(leader -> leaders.add(metadata.nodes().get(leader)));
-            Known known = new Known(new Topic(topic.name(), topic.id(), leaders.size()), leaders, System.nanoTime());
+            Known known = new Known(new Topic(topic.name(), topic.id(), leaders.size()), leaders,
+                    topic.replicas(), System.nanoTime());
             topics.put(topic.name(), known);
             found.add(known);
         }
@@ -184,7 +197,7 @@ final class Cluster {
         }
     }
 
-    /** Where the partition's leader is; null while it has none. RefusedException where there is no such partition. */
+    /** Where the partition's leader is; null while it has none. UnknownTopicException where there is no such partition. */
     InetSocketAddress leader(Partition at, Tries tries) throws IOException {
         Known known = topics.get(at.topic());
         if (known != null && System.nanoTime() - known.atNs() < AGE_NS_MAX && at.partition() < known.leaders().size()
@@ -194,12 +207,12 @@ final class Cluster {
         Deadline grace = new Deadline(UNKNOWN_TOPIC_GRACE_MS);
         while (true) {
             known = topic(at.topic(), tries)
-                    .orElseThrow(() -> new RefusedException(tries.what() + ": there is no topic " + at.topic()));
+                    .orElseThrow(() -> new UnknownTopicException(tries.what() + ": there is no topic " + at.topic()));
             if (at.partition() >= 0 && at.partition() < known.leaders().size()) {
                 return known.leaders().get(at.partition());
             }
             if (grace.isOver() || tries.isOver()) {
-                throw new RefusedException(tries.what() + ": topic " + at.topic() + " has " + known.leaders().size()
+                throw new UnknownTopicException(tries.what() + ": topic " + at.topic() + " has " + known.leaders().size()
                         + " partitions, and not " + at.partition());
             }
             tries.pause();

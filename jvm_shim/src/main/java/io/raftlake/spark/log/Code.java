@@ -52,7 +52,8 @@ enum Code {
     THROTTLING_QUOTA_EXCEEDED(89),
     PRODUCER_FENCED(90),
     UNKNOWN_TOPIC_ID(100),
-    INCONSISTENT_CLUSTER_ID(104);
+    INCONSISTENT_CLUSTER_ID(104),
+    OFFSET_MOVED_TO_TIERED_STORAGE(109);
 
     private static final Map<Integer, Code> BY_NUMBER =
             Stream.of(values()).collect(Collectors.toMap(code -> code.number, Function.identity()));

@@ -4,7 +4,9 @@ import io.raftlake.spark.log.Logs.Partition;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -16,14 +18,14 @@ final class Messages {
 
     private static final int NO_EPOCH = -1;
 
-    /** {@code leaders}: node ids by partition, -1 for none. */
-    record TopicMetadata(Code code, String name, String id, List<Integer> leaders) {}
+    /** By partition the ids of the leader, -1 for none, and of the nodes that hold it. */
+    record TopicMetadata(Code code, String name, String id, List<Integer> leaders, List<List<Integer>> replicas) {}
 
     record Metadata(Map<Integer, InetSocketAddress> nodes, List<TopicMetadata> topics) {}
 
     private record Node(int id, InetSocketAddress address) {}
 
-    private record PartitionLeader(int partition, int leader) {}
+    private record PartitionNodes(int partition, int leader, List<Integer> replicas) {}
 
     /** A producer id with its epoch. */
     record ProducerId(long id, short epoch) {}
@@ -88,25 +90,27 @@ final class Messages {
         String name = in.text();
         ByteBuffer id = in.slice(16);
         in.bool();
-        List<PartitionLeader> partitions = in.array(partition -> {
+        List<PartitionNodes> partitions = in.array(partition -> {
             partition.code();
             int index = partition.i32();
             int leader = partition.i32();
             partition.i32();
+            List<Integer> replicas = partition.numbers();
             partition.numbers();
             partition.numbers();
-            partition.numbers();
-            return new PartitionLeader(index, leader);
+            return new PartitionNodes(index, leader, replicas.stream().sorted().toList());
         });
         in.i32();
         Integer[] leaders = new Integer[partitions.size()];
-        for (PartitionLeader each : partitions) {
+        List<List<Integer>> replicas = new ArrayList<>(Collections.nCopies(partitions.size(), List.of()));
+        for (PartitionNodes each : partitions) {
             if (each.partition() < 0 || each.partition() >= leaders.length) {
                 throw new In.Malformed("partition " + each.partition() + " of " + leaders.length);
             }
             leaders[each.partition()] = each.leader();
+            replicas.set(each.partition(), each.replicas());
         }
-        return new TopicMetadata(code, name, base64(id), List.of(leaders));
+        return new TopicMetadata(code, name, base64(id), List.of(leaders), replicas);
     }
 
     private static String base64(ByteBuffer id) {

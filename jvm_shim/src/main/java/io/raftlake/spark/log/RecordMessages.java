@@ -3,6 +3,7 @@ package io.raftlake.spark.log;
 import io.raftlake.spark.log.Logs.Partition;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.Base64;
 import java.util.List;
 
 /** The bodies of Produce and Fetch, of one partition each. */
@@ -70,8 +71,40 @@ final class RecordMessages {
                 .noTags();
     }
 
+    /** From the topic of this id, in base64, alone. With {@code committed} the answer names aborted transactions. */
+    static Out fetchById(String topicId, int number, long offset, int maxBytes, int maxWaitMs, boolean committed) {
+        byte[] id = Base64.getUrlDecoder().decode(topicId);
+        return new Out()
+                .i32(CONSUMER)
+                .i32(maxWaitMs)
+                .i32(1)
+                .i32(maxBytes)
+                .i8(committed ? READ_COMMITTED : 0)
+                .i32(0)
+                .i32(-1)
+                .array(List.of(id), (topic, same) -> topic.raw(id, 0, id.length)
+                        .array(List.of(number), (partition, one) -> partition.i32(number)
+                                .i32(NO_EPOCH)
+                                .i64(offset)
+                                .i32(NO_EPOCH)
+                                .i64(-1)
+                                .i32(maxBytes)))
+                .array(List.of(), (none, nothing) -> {})
+                .text("")
+                .noTags();
+    }
+
+    /** As {@link #fetch(ByteBuffer)}, of the one topic that was asked for by its id. */
+    static FetchAnswer fetchById(ByteBuffer answer) throws IOException, Refusal {
+        return fetch(answer, in -> in.slice(16));
+    }
+
     /** An answer about the one partition. Its error is the caller's matter: one of offsets comes with the bounds of the log. */
     static FetchAnswer fetch(ByteBuffer answer) throws IOException, Refusal {
+        return fetch(answer, In::text);
+    }
+
+    private static FetchAnswer fetch(ByteBuffer answer, In.Reading<?> topic) throws IOException, Refusal {
         Code[] top = new Code[1];
         FetchAnswer told = In.answer(answer, "Fetch", in -> {
             in.i32();
@@ -81,7 +114,7 @@ final class RecordMessages {
                 return null;
             }
             Messages.requireOne(in);
-            in.text();
+            topic.read(in);
             Messages.requireOne(in);
             in.i32();
             Code code = in.code();

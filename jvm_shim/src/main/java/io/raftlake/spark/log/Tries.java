@@ -27,12 +27,19 @@ final class Tries {
     private final Map<String, String> told = new LinkedHashMap<>();
     private final Deadline deadline;
     private final String what;
+    private final long attemptMsMax;
     private final long lastTryMs;
     private long pauseMs = PAUSE_MS_FIRST;
     private long patienceMs = PATIENCE_MS;
 
     Tries(String what, long timeoutMs) {
+        this(what, timeoutMs, ATTEMPT_MS);
+    }
+
+    /** {@code attemptMsMax}: how long one try may take. */
+    Tries(String what, long timeoutMs, long attemptMsMax) {
         this.what = what;
+        this.attemptMsMax = attemptMsMax;
         this.deadline = new Deadline(timeoutMs);
         this.lastTryMs = Math.min(LAST_TRY_MS, timeoutMs / 4);
     }
@@ -43,7 +50,7 @@ final class Tries {
 
     /** How long one try may take, beside {@code waitMs} that the node is asked to wait. */
     long attemptMs(long waitMs) {
-        return Math.max(1, Math.min(ATTEMPT_MS + waitMs, deadline.remainingMs()));
+        return Math.max(1, Math.min(attemptMsMax + waitMs, deadline.remainingMs()));
     }
 
     /** How long one try of what changes nothing, and any node answers at once, may take: longer after each {@link #pause}. */

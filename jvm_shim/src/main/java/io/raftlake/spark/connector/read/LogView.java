@@ -1,0 +1,213 @@
+package io.raftlake.spark.connector.read;
+
+import static java.util.stream.Collectors.toMap;
+
+import io.raftlake.spark.connector.Errors;
+import io.raftlake.spark.connector.OffsetJson;
+import io.raftlake.spark.connector.Selection;
+import io.raftlake.spark.connector.SourceOptions;
+import io.raftlake.spark.connector.TierOptions;
+import io.raftlake.spark.connector.TopicPartition;
+import io.raftlake.spark.log.LogReads;
+import io.raftlake.spark.log.LogReads.TopicInfo;
+import io.raftlake.spark.log.UnknownTopicException;
+import java.io.IOException;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.SortedMap;
+import java.util.SortedSet;
+import java.util.TreeMap;
+import java.util.TreeSet;
+
+/**
+ * What the quorum says about the topics of one query: which partitions there are, where they begin and where they end. An end
+ * that this returns is committed. Each question is asked anew, and waits for the quorum as the options say.
+ */
+class LogView {
+    private final LogReads client;
+    private final SourceOptions options;
+
+    /** Those that the query names, or all of the quorum for a pattern; as of the last look. */
+    private final Map<String, TopicInfo> topics = new TreeMap<>();
+
+    LogView(LogReads client, SourceOptions options) {
+        this.client = client;
+        this.options = options;
+    }
+
+    private <T> T ask(String what, Asking.Question<T> question) {
+        return Asking.patiently(options.quorum().patience(), what, question);
+    }
+
+    // --- topics ------------------------------------------------------------------------------------------------------
+
+    /** The partitions that the query reads now. What it names and what does not exist is left out. */
+    SortedSet<TopicPartition> look() {
+        Selection selection = options.selection();
+        if (selection instanceof Selection.Subscribe subscribe) {
+            lookAt(subscribe.topics());
+        } else if (selection instanceof Selection.Assign assign) {
+            lookAt(TopicPartition.topicsOf(assign.partitions()));
+        } else {
+            known(ask("topics", () -> client.topics(null)));
+        }
+        return partitionsOf(topics.keySet(), selection);
+    }
+
+    private void known(Collection<TopicInfo> found) {
+        topics.clear();
+        found.forEach(topic -> topics.put(topic.name(), topic));
+    }
+
+    /** Topics reach the nodes one after another: one that a node does not know may exist. */
+    private void lookAt(List<String> names) {
+        known(ask("topics", () -> client.topics(names)));
+        for (String name : names) {
+            if (!topics.containsKey(name)) {
+                Optional<TopicInfo> found = ask("describe topic", () -> client.topic(name));
+                found.ifPresent(topic -> topics.put(name, topic));
+            }
+        }
+    }
+
+    private SortedSet<TopicPartition> partitionsOf(Collection<String> names, Selection selection) {
+        SortedSet<TopicPartition> found = new TreeSet<>();
+        for (String name : names) {
+            TopicInfo topic = topics.get(name);
+            for (int number = 0; topic != null && number < topic.partitions(); number++) {
+                TopicPartition partition = new TopicPartition(name, number);
+                if (selection == null || selection.names(partition)) {
+                    found.add(partition);
+                }
+            }
+        }
+        return found;
+    }
+
+    /** As {@link #look}; IllegalArgumentException where something that the query names does not exist. */
+    SortedSet<TopicPartition> requireSelected() {
+        SortedSet<TopicPartition> found = look();
+        if (options.selection() instanceof Selection.Subscribe subscribe) {
+            requireTopics(subscribe.topics());
+        } else if (options.selection() instanceof Selection.Assign assign) {
+            requireExisting(assign.option(), assign.partitions());
+        }
+        return found;
+    }
+
+    private void requireTopics(Collection<String> names) {
+        List<String> missing = names.stream().filter(name -> !topics.containsKey(name)).toList();
+        if (!missing.isEmpty()) {
+            throw missingTopics(missing);
+        }
+    }
+
+    /** IllegalArgumentException where an option names a topic or a partition that does not exist. */
+    void requireExisting(String option, Collection<TopicPartition> partitions) {
+        List<String> names = TopicPartition.topicsOf(partitions);
+        requireTopics(names);
+        SortedSet<TopicPartition> missing = new TreeSet<>(partitions);
+        missing.removeAll(partitionsOf(names, null));
+        if (!missing.isEmpty()) {
+            Map<String, Integer> counts = TopicPartition.topicsOf(missing).stream()
+                    .collect(toMap(name -> name, name -> topics.get(name).partitions()));
+            throw Errors.missingPartitions(option, missing, counts);
+        }
+    }
+
+    /** The error that names them, and the topics that exist. */
+    IllegalArgumentException missingTopics(Collection<String> missing) {
+        List<TopicInfo> existing = ask("topics", () -> client.topics(null));
+        return Errors.missingTopics(missing, existing.stream().map(TopicInfo::name).toList());
+    }
+
+    /** The ids of the topics at the last look: another id under the same name is another topic. */
+    Map<String, String> topicIds() {
+        Map<String, String> ids = new HashMap<>();
+        topics.forEach((name, topic) -> ids.put(name, topic.id()));
+        return ids;
+    }
+
+    /** The nodes that hold a partition, as of the last look; empty where that is not known. */
+    List<Integer> replicas(TopicPartition at) {
+        TopicInfo topic = topics.get(at.topic());
+        return topic == null || at.partition() >= topic.partitions() ? List.of() : topic.replicas().get(at.partition());
+    }
+
+    // --- offsets -----------------------------------------------------------------------------------------------------
+
+    SortedMap<TopicPartition, Long> earliest(Collection<TopicPartition> partitions) {
+        return atTimestamps(all(partitions, OffsetJson.EARLIEST));
+    }
+
+    /** Exclusive ends, as fresh as the query's consistency demands. */
+    SortedMap<TopicPartition, Long> latest(Collection<TopicPartition> partitions) {
+        if (!options.isLinearizable()) {
+            return atTimestamps(all(partitions, OffsetJson.LATEST));
+        }
+        return ofTopics(all(partitions, 0), "read offset", (topic, asked) -> options.readsCommitted()
+                ? client.readStableOffset(topic, asked.keySet()) : client.readOffset(topic, asked.keySet()));
+    }
+
+    /** Linearizable ends: nothing acknowledged before this call lies at or above them. */
+    SortedMap<TopicPartition, Long> provenLatest(Collection<TopicPartition> partitions) {
+        return ofTopics(all(partitions, 0), "read offset", (topic, asked) -> client.readOffset(topic, asked.keySet()));
+    }
+
+    /** The offset of the first record at or after a time, -1 where there is none. Latest and earliest stand for themselves. */
+    SortedMap<TopicPartition, Long> atTimestamps(SortedMap<TopicPartition, Long> timesMs) {
+        return options.tier().mode() == TierOptions.Mode.LOCAL ? locally(timesMs) : listed(timesMs);
+    }
+
+    /** The search by time begins in the remote tier: what it finds there is moved to where the local disks begin. */
+    private SortedMap<TopicPartition, Long> locally(SortedMap<TopicPartition, Long> timesMs) {
+        SortedMap<TopicPartition, Long> asked = new TreeMap<>(timesMs);
+        asked.replaceAll((partition, timeMs) -> timeMs == OffsetJson.EARLIEST ? (Long) LogReads.EARLIEST_LOCAL : timeMs);
+        SortedMap<TopicPartition, Long> found = listed(asked);
+        List<TopicPartition> searched = asked.keySet().stream()
+                .filter(each -> asked.get(each) >= 0 && found.getOrDefault(each, -1L) >= 0)
+                .toList();
+        listed(all(searched, LogReads.EARLIEST_LOCAL))
+                .forEach((partition, start) -> found.merge(partition, start, Math::max));
+        return found;
+    }
+
+    private SortedMap<TopicPartition, Long> listed(SortedMap<TopicPartition, Long> timesMs) {
+        return ofTopics(timesMs, "list offsets",
+                (topic, asked) -> client.listOffsets(topic, asked, options.readsCommitted()));
+    }
+
+    @FunctionalInterface
+    private interface OfTopic {
+        Map<Integer, Long> ask(String topic, Map<Integer, Long> asked) throws IOException;
+    }
+
+    /** Nothing of a topic that was deleted after the last look. */
+    private SortedMap<TopicPartition, Long> ofTopics(SortedMap<TopicPartition, Long> asked, String what, OfTopic question) {
+        Map<String, Map<Integer, Long>> byTopic = new TreeMap<>();
+        asked.forEach((partition, value) ->
+                byTopic.computeIfAbsent(partition.topic(), absent -> new TreeMap<>()).put(partition.partition(), value));
+        SortedMap<TopicPartition, Long> found = new TreeMap<>();
+        byTopic.forEach((topic, its) -> {
+            Map<Integer, Long> answer = ask(what, () -> {
+                try {
+                    return question.ask(topic, its);
+                } catch (UnknownTopicException gone) {
+                    topics.remove(topic);
+                    return Map.of();
+                }
+            });
+            answer.forEach((number, offset) -> found.put(new TopicPartition(topic, number), offset));
+        });
+        return found;
+    }
+
+    private static SortedMap<TopicPartition, Long> all(Collection<TopicPartition> partitions, long value) {
+        SortedMap<TopicPartition, Long> all = new TreeMap<>();
+        partitions.forEach(partition -> all.put(partition, value));
+        return all;
+    }
+}

@@ -1,0 +1,159 @@
+package io.raftlake.spark.connector.read;
+
+import io.raftlake.spark.connector.Quorum;
+import io.raftlake.spark.connector.SourceOptions;
+import io.raftlake.spark.connector.TopicPartition;
+import io.raftlake.spark.log.LogReads;
+import io.raftlake.spark.quorum.HttpKeySpace;
+import io.raftlake.spark.quorum.QuorumUnavailableException;
+import io.raftlake.spark.quorum.Servers;
+import java.io.IOException;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
+
+/** What Spark drives of a streaming query: questions and answers of {@link StreamPlanner}. */
+final class RaftlakeStream implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
+    /** What Spark's streams tell the threads that plan them: StreamExecution.QUERY_ID_KEY. */
+    private static final String QUERY_ID = "sql.streaming.queryId";
+
+    private static final long NS_PER_MS = 1_000_000;
+
+    private final SourceOptions options;
+    private final PartitionReaderFactory readers;
+    private final LogReads client;
+    private final StreamPlanner planner;
+    private TopicNotes notes;
+
+    RaftlakeStream(SourceOptions options, LogReads client, LogView view, PartitionReaderFactory readers) {
+        this.options = options;
+        this.client = client;
+        this.readers = readers;
+        this.planner = new StreamPlanner(view, options, () -> System.nanoTime() / NS_PER_MS);
+    }
+
+    @Override
+    public Offset initialOffset() {
+        return new RaftlakeOffset(planner.initialOffsets());
+    }
+
+    @Override
+    public Offset deserializeOffset(String json) {
+        return RaftlakeOffset.parse(json);
+    }
+
+    @Override
+    public void prepareForTriggerAvailableNow() {
+        planner.prepareAvailableNow();
+    }
+
+    @Override
+    public ReadLimit getDefaultReadLimit() {
+        return planner.defaultLimit();
+    }
+
+    @Override
+    public Offset latestOffset() {
+        throw new UnsupportedOperationException("Spark asks for the latest offset with a limit");
+    }
+
+    @Override
+    public Offset latestOffset(Offset start, ReadLimit limit) {
+        RaftlakeOffset from = RaftlakeOffset.of(start);
+        SortedMap<TopicPartition, Long> end = planner.planEnd(from.offsets(), limit);
+        return end.equals(from.offsets()) ? from : new RaftlakeOffset(end);
+    }
+
+    @Override
+    public Offset reportLatestOffset() {
+        return planner.seenLatest().isEmpty() ? null : new RaftlakeOffset(planner.seenLatest());
+    }
+
+    @Override
+    public InputPartition[] planInputPartitions(Offset start, Offset end) {
+        List<PlannedRange> tasks =
+                planner.planTasks(RaftlakeOffset.of(start).offsets(), RaftlakeOffset.of(end).offsets());
+        note(tasks);
+        return tasks.toArray(InputPartition[]::new);
+    }
+
+    /** Compares the topics with those that the query has read before a restart. */
+    private void note(List<PlannedRange> tasks) {
+        SparkContext context = SparkContext.getOrCreate();
+        String query = context.getLocalProperty(QUERY_ID);
+        if (query == null) {
+            return;
+        }
+        Map<String, String> ids = new TreeMap<>();
+        tasks.stream()
+                .filter(task -> task.topicId() != null)
+                .forEach(task -> ids.put(task.range().at().topic(), task.topicId()));
+        Asking.patiently(options.quorum().patience(), "topics that the query has read", () -> {
+            for (Map.Entry<String, String> topic : ids.entrySet()) {
+                notes(query).note(topic.getKey(), topic.getValue(), planner.wasRecreated(topic.getKey()));
+            }
+            return null;
+        });
+    }
+
+    private TopicNotes notes(String query) throws IOException {
+        if (notes == null) {
+            List<String> listeners = client.httpListeners();
+            if (listeners.isEmpty()) {
+                throw new QuorumUnavailableException(
+                        "no reachable node among " + options.quorum().servers() + " (http: no node names its http.listener)");
+            }
+            Quorum.Patience patience = options.quorum().patience();
+            HttpKeySpace keys =
+                    new HttpKeySpace(Servers.parse(String.join(",", listeners)), patience.askMs());
+            notes = new TopicNotes(keys, query, options.failOnDataLoss());
+        }
+        return notes;
+    }
+
+    @Override
+    public PartitionReaderFactory createReaderFactory() {
+        return readers;
+    }
+
+    /** How far the query is behind the ends of the last look, in offsets: by partition, and altogether. */
+    @Override
+    public Map<String, String> metrics(Optional<Offset> latestConsumed) {
+        Map<String, String> told = new TreeMap<>();
+        if (latestConsumed.isEmpty()) {
+            return told;
+        }
+        SortedMap<TopicPartition, Long> consumed = RaftlakeOffset.of(latestConsumed.get()).offsets();
+        long total = 0;
+        long largest = 0;
+        for (Map.Entry<TopicPartition, Long> end : planner.seenLatest().entrySet()) {
+            long lag = Math.max(0, end.getValue() - consumed.getOrDefault(end.getKey(), 0L));
+            told.put("lag." + end.getKey(), Long.toString(lag));
+            total += lag;
+            largest = Math.max(largest, lag);
+        }
+        told.put("lag", Long.toString(total));
+        told.put("lagMax", Long.toString(largest));
+        return told;
+    }
+
+    @Override
+    public void commit(Offset end) {
+        // The checkpoint has it. Nodes keep no offsets of queries.
+    }
+
+    @Override
+    public void stop() {
+        // Connections are those of the process.
+    }
+}

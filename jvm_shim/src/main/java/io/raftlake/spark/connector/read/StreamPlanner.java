@@ -1,0 +1,297 @@
+package io.raftlake.spark.connector.read;
+
+import io.raftlake.spark.connector.Errors;
+import io.raftlake.spark.connector.SourceOptions;
+import io.raftlake.spark.connector.TopicPartition;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.SortedMap;
+import java.util.SortedSet;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.function.LongSupplier;
+import org.apache.spark.sql.connector.read.streaming.ReadAllAvailable;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
+import org.apache.spark.sql.connector.read.streaming.ReadMinRows;
+
+/**
+ * The plans of one streaming query, batch by batch. Invariants: a batch's end never lies below its start unless the data is
+ * proven lost, and a batch that Spark replays from its checkpoint gets the same ranges again.
+ *
+ * <p>The last one needs care with the first batch of a query that starts at the end of the log. Spark does not keep its start,
+ * only its end, so a replay would see another "latest". Therefore such a partition's first batch is empty: it only marks the
+ * place. A start by time is such a start where no record is that young yet; a replay may find one, behind the place.
+ */
+final class StreamPlanner {
+    /** A query with nothing to read looks for new, deleted and recreated topics this often, and before every batch. */
+    private static final long LOOK_AGE_MS_MAX = 1_000;
+
+    private final LogView view;
+    private final SourceOptions options;
+    private final Planner planner;
+    private final LongSupplier nowMs;
+
+    private Positions.Start initial;
+    private boolean isFirstPlan = true;
+    private final Map<String, String> topicIds = new HashMap<>();
+
+    /** Topics that were created again while this run read them. */
+    private final Set<String> recreated = new HashSet<>();
+
+    /** The ends beyond which a query with Trigger.AvailableNow does not read; null for other triggers. */
+    private SortedMap<TopicPartition, Long> target;
+
+    private SortedMap<TopicPartition, Long> latest = new TreeMap<>();
+    private Long triggeredAtMs;
+    private Long lookedAtMs;
+
+    /** {@code nowMs}: of a clock that only goes forward. */
+    StreamPlanner(LogView view, SourceOptions options, LongSupplier nowMs) {
+        this.view = view;
+        this.options = options;
+        this.planner = new Planner(view, options);
+        this.nowMs = nowMs;
+    }
+
+    /** Where a new query starts; the same answer as often as Spark asks. */
+    SortedMap<TopicPartition, Long> initialOffsets() {
+        if (initial == null) {
+            initial = new Positions(view, options).start();
+            topicIds.putAll(view.topicIds());
+        }
+        return initial.offsets();
+    }
+
+    void prepareAvailableNow() {
+        target = view.latest(view.requireSelected());
+    }
+
+    ReadLimit defaultLimit() {
+        if (options.offsetsPerTriggerMax() != null) {
+            return ReadLimit.maxRows(options.offsetsPerTriggerMax());
+        }
+        return options.offsetsPerTriggerMin() == null
+                ? ReadLimit.allAvailable() : ReadLimit.minRows(options.offsetsPerTriggerMin(), options.triggerDelayMsMax());
+    }
+
+    /** The ends at the last look, of partitions that the query reads. */
+    SortedMap<TopicPartition, Long> seenLatest() {
+        return latest;
+    }
+
+    boolean wasRecreated(String topic) {
+        return recreated.contains(topic);
+    }
+
+    // --- the end of the next batch -------------------------------------------------------------------------------------
+
+    /** The end of the next batch; {@code start} itself where there is nothing to read. */
+    SortedMap<TopicPartition, Long> planEnd(SortedMap<TopicPartition, Long> start, ReadLimit limit) {
+        boolean isFirst = isFirstPlan;
+        isFirstPlan = false;
+        if (isFirst) {
+            requireRetained(start);
+        } else if (isIdle(start)) {
+            return start;
+        }
+        latest = endsFor(start);
+        SortedMap<TopicPartition, Long> ends = new TreeMap<>(latest);
+        if (isFirst && initial != null) {
+            for (TopicPartition partition : initial.lateBound()) {
+                if (ends.containsKey(partition) && initial.offsets().get(partition).equals(start.get(partition))) {
+                    ends.put(partition, start.get(partition));
+                }
+            }
+        }
+        if (limit instanceof ReadAllAvailable) {
+            return ends;
+        }
+        if (!(limit instanceof ReadMaxRows) && !(limit instanceof ReadMinRows)) {
+            throw new UnsupportedOperationException("raftlake source does not know the read limit " + limit);
+        }
+        SortedSet<TopicPartition> added = new TreeSet<>(ends.keySet());
+        added.removeAll(start.keySet());
+        SortedMap<TopicPartition, Long> begin = view.earliest(added);
+        begin.putAll(start);
+        if (shallWait(begin, ends)) {
+            return start;
+        }
+        Long max = limit instanceof ReadMaxRows rows ? (Long) rows.maxRows() : options.offsetsPerTriggerMax();
+        return max == null ? ends : Ranges.limit(max, begin, ends);
+    }
+
+    /** Whether the logs end where the next batch would start, in the partitions that were there a moment ago. */
+    private boolean isIdle(SortedMap<TopicPartition, Long> start) {
+        boolean lookedLately = lookedAtMs != null && nowMs.getAsLong() - lookedAtMs < LOOK_AGE_MS_MAX;
+        // minOffsetsPerTrigger counts the time without news too.
+        boolean mayWait = target == null && options.offsetsPerTriggerMin() == null;
+        return lookedLately && mayWait && latest.equals(start) && view.latest(start.keySet()).equals(start);
+    }
+
+    /** Committed ends of all partitions, none below its start. */
+    private SortedMap<TopicPartition, Long> endsFor(SortedMap<TopicPartition, Long> start) {
+        SortedSet<TopicPartition> assigned = view.look();
+        lookedAtMs = nowMs.getAsLong();
+        SortedMap<TopicPartition, Long> ends;
+        if (target == null) {
+            ends = view.latest(assigned);
+        } else {
+            ends = new TreeMap<>();
+            for (TopicPartition partition : assigned) {
+                Long end = target.getOrDefault(partition, start.get(partition));
+                if (end != null) {
+                    ends.put(partition, Math.max(end, start.getOrDefault(partition, 0L)));
+                }
+            }
+        }
+        reportGone(without(start.keySet(), ends.keySet()));
+        return withoutLost(start, ends);
+    }
+
+    /**
+     * Ends at or above the start. A replica that lags may name an older end: then the end is the start, and no data is lost. Data
+     * is lost where an end is proven to lie below the start, or the name's topic has another id.
+     */
+    private SortedMap<TopicPartition, Long> withoutLost(
+            SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> ends) {
+        Set<String> again = recreatedTopics();
+        List<TopicPartition> behind =
+                ends.keySet().stream().filter(each -> ends.get(each) < start.getOrDefault(each, 0L)).toList();
+        SortedMap<TopicPartition, Long> proven = view.provenLatest(behind);
+        List<TopicPartition> lost = new ArrayList<>();
+        for (TopicPartition partition : ends.keySet()) {
+            if (!start.containsKey(partition)) {
+                continue;
+            }
+            if (again.contains(partition.topic())) {
+                report("Topic " + partition.topic() + " was deleted and created again, offsets of " + partition
+                        + " begin anew");
+                lost.add(partition);
+            } else if (proven.getOrDefault(partition, ends.get(partition)) < start.get(partition) && proven.containsKey(partition)) {
+                report(changed(partition, start.get(partition), proven.get(partition)));
+                lost.add(partition);
+            }
+        }
+        // Going on with a log that began anew: from its beginning, so that nothing of it is skipped.
+        SortedMap<TopicPartition, Long> restarts = view.earliest(lost);
+        SortedMap<TopicPartition, Long> found = new TreeMap<>();
+        ends.forEach((partition, end) -> found.put(partition,
+                restarts.getOrDefault(partition, Math.max(end, start.getOrDefault(partition, 0L)))));
+        return found;
+    }
+
+    private static String changed(TopicPartition partition, long from, long to) {
+        return "Partition " + partition + "'s offset was changed from " + from + " to " + to
+                + ", some data may have been missed";
+    }
+
+    private Set<String> recreatedTopics() {
+        Set<String> again = new HashSet<>();
+        view.topicIds().forEach((topic, id) -> {
+            if (!topicIds.getOrDefault(topic, id).equals(id)) {
+                again.add(topic);
+            }
+            topicIds.put(topic, id);
+        });
+        recreated.addAll(again);
+        return again;
+    }
+
+    /** Before the first batch of a run: what the query is to go on with must still be there. Later its tasks find out. */
+    private void requireRetained(SortedMap<TopicPartition, Long> start) {
+        SortedSet<TopicPartition> existing = view.look();
+        existing.retainAll(start.keySet());
+        view.earliest(existing).forEach((partition, earliest) -> {
+            if (earliest > start.get(partition)) {
+                report("Cannot fetch records in [" + start.get(partition) + ", " + earliest + ") of " + partition
+                        + ": the log begins at " + earliest);
+            }
+        });
+    }
+
+    /** minOffsetsPerTrigger: too little is waiting, and not for long enough. */
+    private boolean shallWait(SortedMap<TopicPartition, Long> begin, SortedMap<TopicPartition, Long> ends) {
+        if (options.offsetsPerTriggerMin() == null || target != null) {
+            return false;
+        }
+        long now = nowMs.getAsLong();
+        boolean isDue = triggeredAtMs == null || now - triggeredAtMs >= options.triggerDelayMsMax();
+        if (!isDue && Ranges.count(begin, ends) < options.offsetsPerTriggerMin()) {
+            return true;
+        }
+        triggeredAtMs = now;
+        return false;
+    }
+
+    // --- the tasks of a batch ------------------------------------------------------------------------------------------
+
+    List<PlannedRange> planTasks(SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> end) {
+        if (start.equals(end)) {
+            return List.of();
+        }
+        view.look();
+        view.topicIds().forEach(topicIds::putIfAbsent);
+        SortedMap<TopicPartition, Long> added = startOfAdded(without(end.keySet(), start.keySet()));
+        reportGone(without(start.keySet(), end.keySet()));
+        List<OffsetRange> ranges = new ArrayList<>();
+        end.forEach((partition, until) -> {
+            long begin = start.getOrDefault(partition, added.getOrDefault(partition, until));
+            if (until < begin && !onlyMarksThePlace(partition, begin, until)) {
+                report(changed(partition, begin, until));
+            }
+            ranges.add(new OffsetRange(partition, begin, until));
+        });
+        return planner.tasks(ranges, topicIds, Wanted.ALL);
+    }
+
+    private static SortedSet<TopicPartition> without(Collection<TopicPartition> partitions, Set<TopicPartition> others) {
+        SortedSet<TopicPartition> left = new TreeSet<>(partitions);
+        left.removeAll(others);
+        return left;
+    }
+
+    private SortedMap<TopicPartition, Long> startOfAdded(SortedSet<TopicPartition> added) {
+        SortedMap<TopicPartition, Long> earliest = added.isEmpty() ? new TreeMap<>() : view.earliest(added);
+        earliest.forEach((partition, offset) -> {
+            if (offset != 0) {
+                report("Added partition " + partition + " starts from " + offset
+                        + " instead of 0. Some data may have been missed");
+            }
+        });
+        return earliest;
+    }
+
+    /**
+     * A replayed first batch: its end is where the log ended then, its start where the log ends now, or where a record of the
+     * asked time has come since. The log still holds what followed.
+     */
+    private boolean onlyMarksThePlace(TopicPartition partition, long begin, long until) {
+        if (initial == null || !initial.maybeLateBound().contains(partition)
+                || !Long.valueOf(begin).equals(initial.offsets().get(partition))) {
+            return false;
+        }
+        return view.earliest(List.of(partition)).getOrDefault(partition, until) <= until;
+    }
+
+    /** Partitions that the checkpoint has, and the query does not read any more. */
+    private void reportGone(SortedSet<TopicPartition> gone) {
+        List<TopicPartition> unnamed = gone.stream().filter(each -> !options.selection().names(each)).toList();
+        if (!unnamed.isEmpty()) {
+            report(Errors.noLongerNamed(options.selection().option(), TopicPartition.topicsOf(unnamed)));
+        }
+        List<String> left = gone.stream().filter(each -> !unnamed.contains(each)).map(String::valueOf).toList();
+        if (!left.isEmpty()) {
+            report(String.join(", ", left) + " are gone. Some data may have been missed");
+        }
+    }
+
+    private void report(String message) {
+        DataLoss.report(message, options.failOnDataLoss());
+    }
+}
