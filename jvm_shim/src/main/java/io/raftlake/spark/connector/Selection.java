@@ -18,11 +18,21 @@ public sealed interface Selection extends Serializable {
     /** Whether the query is to read this partition, where it exists. */
     boolean names(TopicPartition partition);
 
+    /** Its option, and what the query reads. */
+    private static String told(Selection selection, Object what) {
+        return selection.option() + " " + what;
+    }
+
     /** What an option names among these offsets, and the query does not read. */
     List<String> foreign(SortedMap<TopicPartition, Long> offsets);
 
     /** Whole topics, sorted. */
     record Subscribe(List<String> topics) implements Selection {
+        @Override
+        public String toString() {
+            return told(this, String.join(", ", topics));
+        }
+
         @Override
         public String option() {
             return OptionNames.SUBSCRIBE;
@@ -41,6 +51,11 @@ public sealed interface Selection extends Serializable {
 
     /** Topics whose whole name matches a regular expression; new ones are found while the query runs. */
     record SubscribePattern(Pattern pattern) implements Selection {
+        @Override
+        public String toString() {
+            return told(this, pattern);
+        }
+
         @Override
         public String option() {
             return OptionNames.SUBSCRIBE_PATTERN;
@@ -73,6 +88,11 @@ public sealed interface Selection extends Serializable {
 
     /** Partitions, sorted. */
     record Assign(SortedSet<TopicPartition> partitions) implements Selection {
+        @Override
+        public String toString() {
+            return told(this, Errors.list(partitions));
+        }
+
         @Override
         public String option() {
             return OptionNames.ASSIGN;

@@ -26,6 +26,9 @@ import java.util.function.Function;
  * RefusedException} where trying again does not help. Thread-safe.
  */
 public final class LogReads {
+    /** The option that says how long one question is asked. */
+    private static final String TIMEOUT = "kafka.default.api.timeout.ms";
+
     /** Stand for times in questions about offsets: the end, the log start, the same on local disks, the end of the tier. */
     public static final long LATEST = -1;
     public static final long EARLIEST = -2;
@@ -72,7 +75,7 @@ public final class LogReads {
     }
 
     Tries tries(String what) {
-        return new Tries(what, timeoutMs, attemptMs);
+        return new Tries(what, timeoutMs, attemptMs, TIMEOUT);
     }
 
     // --- topics ------------------------------------------------------------------------------------------------------

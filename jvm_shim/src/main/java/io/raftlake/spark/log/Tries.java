@@ -27,17 +27,19 @@ final class Tries {
     private final Map<String, String> told = new LinkedHashMap<>();
     private final Deadline deadline;
     private final String what;
+    private final String setting;
     private final long attemptMsMax;
     private final long lastTryMs;
     private long pauseMs = PAUSE_MS_FIRST;
     private long patienceMs = PATIENCE_MS;
 
     Tries(String what, long timeoutMs) {
-        this(what, timeoutMs, ATTEMPT_MS);
+        this(what, timeoutMs, ATTEMPT_MS, LogSettings.TIMEOUT);
     }
 
-    /** {@code attemptMsMax}: how long one try may take. */
-    Tries(String what, long timeoutMs, long attemptMsMax) {
+    /** {@code attemptMsMax}: how long one try may take. {@code setting}: what {@code timeoutMs} is the value of. */
+    Tries(String what, long timeoutMs, long attemptMsMax, String setting) {
+        this.setting = setting;
         this.what = what;
         this.attemptMsMax = attemptMsMax;
         this.deadline = new Deadline(timeoutMs);
@@ -81,7 +83,7 @@ final class Tries {
     /** Nothing was changed, or read. */
     QuorumUnavailableException unavailable() {
         return new QuorumUnavailableException(what + " was not accepted within " + deadline.timeoutMs() + " ms ("
-                + LogSettings.TIMEOUT + "): " + said());
+                + setting + "): " + said());
     }
 
     /** The last word of each. */

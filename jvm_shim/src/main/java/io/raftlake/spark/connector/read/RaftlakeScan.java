@@ -32,6 +32,10 @@ final class RaftlakeScan implements Scan {
     /** As plans and the progress of streams show it. */
     @Override
     public String description() {
+        return describe(options);
+    }
+
+    static String describe(SourceOptions options) {
         return "raftlake[" + options.selection() + "]";
     }
 

@@ -147,6 +147,12 @@ final class RaftlakeStream implements MicroBatchStream, SupportsTriggerAvailable
         return told;
     }
 
+    /** As the progress of the query shows it. */
+    @Override
+    public String toString() {
+        return RaftlakeScan.describe(options);
+    }
+
     @Override
     public void commit(Offset end) {
         // The checkpoint has it. Nodes keep no offsets of queries.

@@ -1,0 +1,283 @@
+package io.raftlake.spark.connector.read;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.raftlake.spark.connector.OffsetJson;
+import io.raftlake.spark.connector.SourceOptions;
+import io.raftlake.spark.connector.TopicPartition;
+import io.raftlake.spark.log.RangeFetches;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.SortedMap;
+import java.util.SortedSet;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+
+@Tag("memory")
+class StreamPlannerTest {
+    private final Map<String, String> raw = new HashMap<>(Map.of("kafka.bootstrap.servers", "h:1", "subscribe", "t"));
+    private final FakeView view = new FakeView();
+    private long nowMs = 5_000;
+    private StreamPlanner planner;
+
+    /** Logs of topic t: where partitions begin and end, and at what time the records from an offset on were appended. */
+    private static final class FakeView extends LogView {
+        private final TreeMap<TopicPartition, Long> starts = new TreeMap<>();
+        private final TreeMap<TopicPartition, Long> ends = new TreeMap<>();
+        private final TreeMap<TopicPartition, Long> proven = new TreeMap<>();
+        private String id = "id-1";
+        private long youngFrom = -1;
+        private int looks;
+
+        FakeView() {
+            super(null, null);
+        }
+
+        void log(int number, long start, long end) {
+            starts.put(new TopicPartition("t", number), start);
+            ends.put(new TopicPartition("t", number), end);
+        }
+
+        @Override
+        SortedSet<TopicPartition> look() {
+            looks++;
+            return new TreeSet<>(ends.keySet());
+        }
+
+        @Override
+        SortedSet<TopicPartition> requireSelected() {
+            return look();
+        }
+
+        @Override
+        void requireExisting(String option, Collection<TopicPartition> partitions) {
+            assertTrue(ends.keySet().containsAll(partitions), option);
+        }
+
+        @Override
+        Map<String, String> topicIds() {
+            return ends.isEmpty() ? Map.of() : Map.of("t", id);
+        }
+
+        @Override
+        List<Integer> replicas(TopicPartition at) {
+            return List.of(1, 2, 3);
+        }
+
+        @Override
+        SortedMap<TopicPartition, Long> earliest(Collection<TopicPartition> partitions) {
+            return of(starts, partitions);
+        }
+
+        @Override
+        SortedMap<TopicPartition, Long> latest(Collection<TopicPartition> partitions) {
+            return of(ends, partitions);
+        }
+
+        @Override
+        SortedMap<TopicPartition, Long> provenLatest(Collection<TopicPartition> partitions) {
+            SortedMap<TopicPartition, Long> found = of(ends, partitions);
+            found.putAll(of(proven, partitions));
+            return found;
+        }
+
+        @Override
+        SortedMap<TopicPartition, Long> atTimestamps(SortedMap<TopicPartition, Long> timesMs) {
+            SortedMap<TopicPartition, Long> found = new TreeMap<>(timesMs);
+            found.replaceAll((partition, time) -> youngFrom);
+            return found;
+        }
+
+        private static SortedMap<TopicPartition, Long> of(Map<TopicPartition, Long> all, Collection<TopicPartition> asked) {
+            SortedMap<TopicPartition, Long> found = new TreeMap<>(all);
+            found.keySet().retainAll(asked);
+            return found;
+        }
+    }
+
+    private StreamPlanner plan(String... pairs) {
+        for (int index = 0; index < pairs.length; index += 2) {
+            raw.put(pairs[index], pairs[index + 1]);
+        }
+        planner = new StreamPlanner(view, SourceOptions.of(raw).forStream(), () -> nowMs);
+        return planner;
+    }
+
+    private static SortedMap<TopicPartition, Long> at(long... offsets) {
+        SortedMap<TopicPartition, Long> map = new TreeMap<>();
+        for (int number = 0; number < offsets.length; number++) {
+            map.put(new TopicPartition("t", number), offsets[number]);
+        }
+        return map;
+    }
+
+    private SortedMap<TopicPartition, Long> end(SortedMap<TopicPartition, Long> start) {
+        return planner.planEnd(start, planner.defaultLimit());
+    }
+
+    private List<String> ranges(SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> end) {
+        return planner.planTasks(start, end).stream().map(task -> task.range().toString()).toList();
+    }
+
+    private String lost(Runnable planning) {
+        return assertThrows(DataLoss.class, planning::run).getMessage();
+    }
+
+    @Test
+    void fromTheBeginningToTheEnd() {
+        view.log(0, 5, 10);
+        view.log(1, 0, 3_000);
+        plan("startingOffsets", "earliest");
+        assertEquals(at(5, 0), planner.initialOffsets());
+        assertEquals(at(10, 3_000), end(at(5, 0)));
+        List<PlannedRange> tasks = planner.planTasks(at(5, 0), at(10, 3_000));
+        assertEquals(List.of(RangeFetches.LEADER, 2), tasks.stream().map(PlannedRange::nodeId).toList());
+        assertEquals(List.of("id-1", "id-1"), tasks.stream().map(PlannedRange::topicId).toList());
+        assertEquals(List.of(), planner.planTasks(at(10, 3_000), at(10, 3_000)));
+        assertEquals("{\"t\":{\"0\":10,\"1\":3000}}", OffsetJson.of(planner.seenLatest()));
+    }
+
+    @Test
+    void theFirstBatchFromLatestOnlyMarksThePlace() {
+        view.log(0, 0, 10);
+        plan();
+        SortedMap<TopicPartition, Long> start = planner.initialOffsets();
+        view.log(0, 0, 15);
+        assertEquals(at(10), end(start));
+        assertEquals(at(15), end(start));
+        // Spark replays the first batch after a restart: its end is older than where the log ends now.
+        plan();
+        assertEquals(at(15), planner.initialOffsets());
+        assertEquals(List.of(), ranges(at(15), at(10)));
+        view.log(0, 12, 15);
+        assertTrue(lost(() -> ranges(at(15), at(10))).startsWith(
+                "Partition t-0's offset was changed from 15 to 10, some data may have been missed"));
+    }
+
+    @Test
+    void aStartByTimeWithoutAMatchMarksThePlaceToo() {
+        view.log(0, 0, 10);
+        plan("startingTimestamp", "7", "startingOffsetsByTimestampStrategy", "latest");
+        assertEquals(at(10), planner.initialOffsets());
+        view.log(0, 0, 12);
+        assertEquals(at(10), end(at(10)));
+        view.youngFrom = 11;
+        plan();
+        assertEquals(at(11), planner.initialOffsets());
+        assertEquals(List.of(), ranges(at(11), at(10)));
+    }
+
+    @Test
+    void aReplicaThatLagsIsNoLostData() {
+        view.log(0, 0, 10);
+        plan("startingOffsets", "earliest");
+        end(at(5));
+        view.log(0, 0, 8);
+        view.proven.put(new TopicPartition("t", 0), 10L);
+        assertEquals(at(10), end(at(10)));
+        view.proven.clear();
+        assertTrue(lost(() -> end(at(10))).startsWith("Partition t-0's offset was changed from 10 to 8, some data"));
+    }
+
+    @Test
+    void aTopicThatWasCreatedAgainBeginsAnew() {
+        view.log(0, 0, 10);
+        plan("startingOffsets", "earliest", "failOnDataLoss", "false");
+        planner.initialOffsets();
+        assertEquals(at(10), end(at(0)));
+        view.id = "id-2";
+        view.log(0, 2, 20);
+        assertEquals(at(2), end(at(10)), "not from offset 10 of the new topic");
+        assertTrue(planner.wasRecreated("t"));
+        raw.put("failOnDataLoss", "true");
+        view.id = "id-1";
+        plan();
+        planner.initialOffsets();
+        view.id = "id-2";
+        assertTrue(lost(() -> end(at(10))).startsWith("Topic t was deleted and created again, offsets of t-0 begin anew"));
+    }
+
+    @Test
+    void whatRetentionRemovedIsLostData() {
+        view.log(0, 7, 10);
+        plan("startingOffsets", "earliest");
+        assertTrue(lost(() -> end(at(3))).startsWith("Cannot fetch records in [3, 7) of t-0: the log begins at 7. Some data"));
+    }
+
+    @Test
+    void partitionsThatComeAndGo() {
+        view.log(0, 0, 10);
+        plan("startingOffsets", "earliest");
+        end(at(10));
+        nowMs += 1_000;
+        view.log(1, 0, 4);
+        assertEquals(at(10, 4), end(at(10)));
+        assertEquals(List.of("[0, 4) of t-1"), ranges(at(10), at(10, 4)));
+        view.log(1, 2, 4);
+        assertTrue(lost(() -> ranges(at(10), at(10, 4))).startsWith("Added partition t-1 starts from 2 instead of 0."));
+        view.ends.remove(new TopicPartition("t", 1));
+        nowMs += 1_000;
+        assertTrue(lost(() -> end(at(10, 4))).startsWith("t-1 are gone. Some data may have been missed"));
+        raw.remove("subscribe");
+        plan("assign", "{\"t\":[0]}");
+        assertTrue(lost(() -> ranges(at(9, 4), at(10))).startsWith(
+                "Option 'assign' was changed: it no longer names all of t, which the checkpoint of this query has read."));
+    }
+
+    @Test
+    void anIdleQueryLooksOnceASecond() {
+        view.log(0, 0, 10);
+        plan("startingOffsets", "earliest");
+        end(at(10));
+        int looks = view.looks;
+        nowMs += 999;
+        assertEquals(at(10), end(at(10)));
+        assertEquals(looks, view.looks);
+        nowMs++;
+        assertEquals(at(10), end(at(10)));
+        assertEquals(looks + 1, view.looks);
+    }
+
+    @Test
+    void limits() {
+        view.log(0, 0, 100);
+        view.log(1, 0, 300);
+        plan("startingOffsets", "earliest", "maxOffsetsPerTrigger", "100");
+        assertEquals(at(25, 75), end(at(0, 0)));
+        assertThrows(UnsupportedOperationException.class, () -> planner.planEnd(at(0, 0), ReadLimit.maxFiles(3)));
+        assertEquals(at(100, 300), planner.planEnd(at(0, 0), ReadLimit.allAvailable()));
+    }
+
+    @Test
+    void tooLittleIsWaitedFor() {
+        view.log(0, 0, 3);
+        plan("startingOffsets", "earliest", "minOffsetsPerTrigger", "10", "maxTriggerDelay", "5s");
+        assertEquals(at(3), end(at(0)), "the first batch does not wait");
+        view.log(0, 0, 9);
+        assertEquals(at(3), end(at(3)));
+        nowMs += 4_999;
+        assertEquals(at(3), end(at(3)));
+        nowMs++;
+        assertEquals(at(9), end(at(3)));
+        view.log(0, 0, 19);
+        assertEquals(at(19), end(at(9)));
+    }
+
+    @Test
+    void availableNowEndsWhereTheLogsEndedAsItBegan() {
+        view.log(0, 0, 10);
+        plan("startingOffsets", "earliest");
+        planner.prepareAvailableNow();
+        view.log(0, 0, 20);
+        view.log(1, 0, 5);
+        assertEquals(at(10), end(at(0)));
+        assertEquals(at(12), end(at(12)));
+    }
+}
