@@ -111,6 +111,11 @@ final class LogRangeReader implements AutoCloseable {
             got = fetches.take(position);
             metrics.fetched(got.data().remaining(), System.nanoTime() - began);
             long behind = Math.min(range.end(), Batches.endOffset(got.data(), range.end()));
+            if (Batches.firstOffset(got.data()) >= range.end()) {
+                // Compaction left nothing of the range.
+                position = range.end();
+                return;
+            }
             if (behind <= position) {
                 requirePatience(null);
                 return;

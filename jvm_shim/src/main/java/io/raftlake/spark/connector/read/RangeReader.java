@@ -10,8 +10,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Executor: one task, from the topic's table or from the log. What this machine cannot read of a table the nodes serve, from the
- * offset on that was not handed out yet.
+ * Executor: one task, from the topic's table or from the log. What this machine cannot read of a table the nodes serve, from
+ * the offset on that was not handed out yet.
  */
 final class RangeReader implements PartitionReader<ColumnarBatch> {
     private static final Logger LOG = LoggerFactory.getLogger(RangeReader.class);

@@ -27,9 +27,9 @@ import org.slf4j.LoggerFactory;
 /**
  * The Delta tables of a query's topics: where they are, which offsets they show, which files hold a range.
  *
- * <p>The nodes say where the table of a topic is, and up to where it is copied. A plan of a topic without a remote tier costs one
- * question of it in a minute, and one about records that are not copied yet opens no table. A table that this driver cannot read
- * is an error where the user asked for tables. Otherwise the nodes serve its records, and a warning says so.
+ * <p>The nodes say where the table of a topic is, and up to where it is copied. A plan of a topic without a remote tier costs
+ * one question of it in a minute, and one about records that are not copied yet opens no table. A table that this driver
+ * cannot read is an error where the user asked for tables. Otherwise the nodes serve its records, and a warning says so.
  */
 class Tables {
     private static final Logger LOG = LoggerFactory.getLogger(Tables.class);
@@ -124,7 +124,10 @@ class Tables {
         known.failedAtMs = null;
     }
 
-    /** Of a query of tables alone: what one shows of a partition, at most so old. IllegalArgumentException where it cannot be read. */
+    /**
+     * Of a query of tables alone: what one shows of a partition, at most so old. IllegalArgumentException where it cannot be
+     * read.
+     */
     Span newest(TopicPartition at, String topicId, long ageMsMax) {
         Known known = known(at.topic(), topicId);
         if (known.uri == null) {
@@ -207,8 +210,8 @@ class Tables {
         boolean isTiered = "true".equals(configs.get(IS_TIERED));
         if (named != null && !isTiered) {
             throw new IllegalArgumentException("Option 'tier.uri' is '" + base + "', and topic '" + topic
-                    + "' has no remote tier: its log does not go on where a table ends. Set 'tier' to 'remote' to read its table "
-                    + "alone, or leave 'tier.uri' out");
+                    + "' has no remote tier: its log does not go on where a table ends. Set 'tier' to 'remote' to read its "
+                    + "table alone, or leave 'tier.uri' out");
         }
         String uri = named == null ? configs.get(TABLE_URI) : named;
         // The name may be that of another topic already.

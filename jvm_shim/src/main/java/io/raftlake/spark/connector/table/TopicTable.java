@@ -41,8 +41,8 @@ public final class TopicTable {
     }
 
     /**
-     * The newest version of a table. IOException where it cannot be read, is none of raftlake's, or is that of another topic than
-     * the one of this id, in base64.
+     * The newest version of a table. IOException where it cannot be read, is none of raftlake's, or is that of another topic
+     * than the one of this id, in base64.
      */
     public static TopicTable read(String uri, String topicId, Configuration conf) throws IOException {
         Path root = new Path(uri);
@@ -80,8 +80,8 @@ public final class TopicTable {
     }
 
     /**
-     * What it shows of a partition; an empty span behind the last offset that was ever there where it shows nothing. IOException
-     * where the files do not say that each offset is there once.
+     * What it shows of a partition; an empty span behind the last offset that was ever there where it shows nothing.
+     * IOException where the files do not say that each offset is there once.
      */
     public Span span(int partition) throws IOException {
         if (untold.containsKey(partition)) {
