@@ -109,9 +109,9 @@ class Coordinator:
     async def listed(self, deadline: Deadline, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()) -> list[str]:
         """The transactional ids in one of these states, and with one of these producer ids, sorted; of all, where none is
         named. One answer holds 10,000 at most: those that are decided come first, and then the ongoing ones."""
+        filters = tuple(KioProducerId(producer_id) for producer_id in producer_ids)
         # A node that was replaced, and does not know it yet, knows of no transaction: ask who coordinates now.
         self._address = None
-        filters = tuple(KioProducerId(producer_id) for producer_id in producer_ids)
         listing = ListTransactionsRequest(state_filters=tuple(states), producer_id_filters=filters)
         answer = await self.ask(ApiKey.LIST_TRANSACTIONS, _LIST_VERSION, listing, deadline, "no list of transactions")
         return sorted(str(found.transactional_id) for found in answer.transaction_states)

@@ -1,4 +1,4 @@
-"""DuckDB reads what the tier wrote, without an extension: delta-rs names the files of the table, DuckDB reads them as Parquet."""
+"""DuckDB reads what the tier wrote, without an extension: delta-rs names the files of a table, and DuckDB reads them."""
 
 from __future__ import annotations
 
