@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from driverprocess import DriverProcess
 
 from raftlake import Client, LocalQuorum
 from waitkit import wait_until
@@ -23,38 +22,14 @@ JOB = Path(__file__).with_name("sink_job.py")
 START_S = 120
 
 
-class Driver:
+class Driver(DriverProcess):
     """A driver process, and what it has told."""
 
     def __init__(self, quorum: LocalQuorum, checkpoint: Path, directory: Path) -> None:
-        directory.mkdir()
-        self.directory = directory
+        # No PYSPARK_PYTHON, and no activated environment: `configure` has to do.
         environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
-        self._output = (directory / "output").open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, str(JOB), quorum.bootstrap_servers, str(checkpoint), str(directory)],
-            cwd=directory,
-            # No PYSPARK_PYTHON, and no activated environment: `configure` has to do.
-            env={**environment, "SPARK_LOCAL_IP": "127.0.0.1", "PATH": "/usr/local/bin:/usr/bin:/bin"},
-            stdout=self._output,
-            stderr=self._output,
-            start_new_session=True,
-        )
-
-    def text(self, name: str) -> str | None:
-        file = self.directory / name
-        return file.read_text(encoding="utf-8") if file.exists() else None
-
-    def signal(self, number: signal.Signals) -> None:
-        """To the process and to its JVM."""
-        os.killpg(self.process.pid, number)
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.signal(signal.SIGCONT)
-            self.signal(signal.SIGKILL)
-        self.process.wait()
-        self._output.close()
+        environment["PATH"] = "/usr/local/bin:/usr/bin:/bin"
+        super().__init__(JOB, quorum.bootstrap_servers, str(checkpoint), directory=directory, environment=environment)
 
     def stop(self) -> str:
         """Why the query has ended; empty where it was told to."""
