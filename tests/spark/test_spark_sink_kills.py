@@ -13,6 +13,7 @@ import pytest
 from driverprocess import DriverProcess
 
 from raftlake import Client, LocalQuorum
+from visiblekit import visible
 from waitkit import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -83,9 +84,9 @@ class Story:
 
     def require_all(self, driver: Driver) -> None:
         """All rows once, also when the driver has stopped; and nothing is left open."""
-        wait_until(lambda: len(visible(self.client)) >= len(self.values), "all rows", START_S)
+        wait_until(lambda: len(visible(self.client, "out")) >= len(self.values), "all rows", START_S)
         assert driver.stop() == ""
-        assert sorted(visible(self.client)) == self.values
+        assert sorted(visible(self.client, "out")) == self.values
         wait_until(lambda: not self.client.open_transactions("raftlake-sink."), "the end of all transactions", 60)
 
 
@@ -127,17 +128,3 @@ def test_a_driver_that_wakes_up_beside_a_newer_one_is_told_so(story: Story) -> N
     assert f"no longer owns the sink of {first.text('query')}" in told or "CONCURRENT_STREAM_LOG_UPDATE" in told, told
     story.append(20)
     story.require_all(second)
-
-
-def visible(client: Client) -> list[str]:
-    """What readers of committed records are shown, in front of the ends as they are now."""
-    found: list[str] = []
-    for partition, end in client.read_stable_offset("out").items():
-        offset = 0
-        while offset < end:
-            fetched = client.read("out", partition, offset, max_wait_ms=100)
-            found += [(record.value or b"").decode() for record in fetched]
-            if not fetched:
-                break
-            offset = fetched[-1].offset + 1
-    return found
