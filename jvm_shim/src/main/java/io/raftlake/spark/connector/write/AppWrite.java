@@ -4,10 +4,8 @@ import io.raftlake.spark.connector.read.Asking;
 import io.raftlake.spark.connector.write.SinkKeys.Committed;
 import io.raftlake.spark.connector.write.SinkKeys.Driver;
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -16,14 +14,8 @@ import org.slf4j.LoggerFactory;
 final class AppWrite {
     private static final Logger LOG = LoggerFactory.getLogger(AppWrite.class);
 
-    /** So often the driver looks for attempts that were given up where nothing tells of one. */
-    private static final long SWEEP_AGE_NS_MAX = 10_000_000_000L;
-
     /** How long a writer waits for partitions to show what it has committed. */
     private static final long SETTLE_MS_MAX = 5_000;
-
-    /** By app, when this process looked last. */
-    private static final Map<String, Long> SWEPT_AT_NS = new ConcurrentHashMap<>();
 
     private final SinkOptions options;
     private final String app;
@@ -55,6 +47,7 @@ final class AppWrite {
     void commit(long number, WriterCommitMessage[] messages) {
         List<TaskReport> reports = TaskReport.of(messages);
         if (standing.lastBatch() >= number) {
+            abort(messages);
             LOG.info("batch {} of {} is visible already, and was not written again", number, app);
             return;
         }
@@ -69,21 +62,14 @@ final class AppWrite {
         try {
             client().leftovers().settle(reports.stream().map(TaskReport::transaction).toList(), SETTLE_MS_MAX);
             progress.committed(number, rows, messages.length, committedAtNs - begunAtNs, System.nanoTime() - committedAtNs);
-            if (reports.stream().anyMatch(report -> report.attempt() > 0) || isSweepDue()) {
-                sweep();
-            }
+            sweep();
         } catch (IOException error) {
             LOG.warn("batch {} of {} is committed, and was not looked after: {}", number, app, error.getMessage());
         }
     }
 
-    private boolean isSweepDue() {
-        Long sweptAtNs = SWEPT_AT_NS.get(app);
-        return sweptAtNs == null || System.nanoTime() - sweptAtNs >= SWEEP_AGE_NS_MAX;
-    }
-
+    /** After each batch: an attempt that a lost executor or an older driver began amid it holds readers off its rows. */
     private void sweep() throws IOException {
-        SWEPT_AT_NS.put(app, System.nanoTime());
         int aborted = client().leftovers().sweep(
                 SinkKeys.appTransactions(app), SinkKeys.ownerKey(app), standing.ownerVersion(), List.of());
         if (aborted > 0) {
@@ -93,14 +79,10 @@ final class AppWrite {
 
     /** Aborts what the tasks have told of, as far as the quorum can be told. */
     void abort(WriterCommitMessage[] messages) {
-        if (standing == null) {
-            return;
-        }
         try {
-            client().leftovers().abort(
-                    TaskReport.endings(TaskReport.of(messages)), SinkKeys.ownerKey(app), standing.ownerVersion());
+            client().leftovers().giveUp(TaskReport.endings(TaskReport.of(messages)));
         } catch (IOException error) {
-            throw new UncheckedIOException(error);
+            LOG.warn("transactions of {} are left to their time limit: {}", app, error.getMessage());
         }
     }
 }

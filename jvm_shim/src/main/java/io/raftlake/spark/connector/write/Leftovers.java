@@ -12,6 +12,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.UnaryOperator;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -50,12 +51,24 @@ final class Leftovers {
 
     /** Aborts transactions while a key has a version; how many. */
     int abort(Collection<Ending> endings, String key, long version) {
+        return abort(endings, txn -> txn.compare(key, version));
+    }
+
+    /**
+     * Aborts transactions of the caller's own tasks, which nobody else can commit; how many. A run that was replaced does so too:
+     * readers of what is committed would wait in front of its rows.
+     */
+    int giveUp(Collection<Ending> endings) {
+        return abort(endings, txn -> txn);
+    }
+
+    private int abort(Collection<Ending> endings, UnaryOperator<Txn> compare) {
         Map<Long, Ending> left = new LinkedHashMap<>();
         endings.forEach(ending -> left.put(ending.producerId(), ending));
         int aborted = 0;
         while (!left.isEmpty()) {
             List<Ending> some = left.values().stream().limit(SinkKeys.TASKS_MAX).toList();
-            Set<Long> ended = refused(some, key, version);
+            Set<Long> ended = refused(some, compare.apply(new Txn()));
             if (ended == null) {
                 return aborted;
             }
@@ -70,8 +83,7 @@ final class Leftovers {
     }
 
     /** The producers whose transactions had ended, so that nothing happened; empty where all of it did; null: who knows. */
-    private Set<Long> refused(List<Ending> some, String key, long version) {
-        Txn txn = new Txn().compare(key, version);
+    private Set<Long> refused(List<Ending> some, Txn txn) {
         some.forEach(ending -> txn.endTxn(ending.producerId(), ending.epoch(), false));
         try {
             TxnResult result = keys.commit(txn, space -> false);

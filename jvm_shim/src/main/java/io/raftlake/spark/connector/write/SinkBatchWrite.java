@@ -3,7 +3,6 @@ package io.raftlake.spark.connector.write;
 import io.raftlake.spark.connector.read.Asking;
 import io.raftlake.spark.connector.write.SinkKeys.Driver;
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.List;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
@@ -70,7 +69,7 @@ final class SinkBatchWrite implements BatchWrite {
             try {
                 client().jobs().abort(job, TaskReport.endings(TaskReport.of(messages)));
             } catch (IOException error) {
-                throw new UncheckedIOException(error);
+                LOG.warn("the write with the number {} is left to its time limit: {}", job.number(), error.getMessage());
             }
         }
         LOG.warn("the query failed; none of its rows is visible");

@@ -5,4 +5,4 @@ package io.raftlake.spark.connector.write;
  *
  * @param where the beginning of its errors, as "batch 7: "
  */
-record SinkTask(String where, int partition, int attempt, String transactionalId) {}
+record SinkTask(String where, int partition, String transactionalId) {}

@@ -171,7 +171,7 @@ final class SinkWriter implements DataWriter<InternalRow> {
     public WriterCommitMessage commit() throws IOException {
         sendAll();
         if (producer == null) {
-            return new TaskReport(null, "", task.attempt(), Map.of()).message();
+            return new TaskReport(null, "", Map.of()).message();
         }
         long begunAtNs = System.nanoTime();
         try {
@@ -183,7 +183,7 @@ final class SinkWriter implements DataWriter<InternalRow> {
         Map<String, Long> rows = new TreeMap<>();
         producer.appended().forEach(each -> rows.merge(each.at().topic(), each.records(), Long::sum));
         Ending ending = new Ending(producer.producerId(), producer.epoch());
-        return new TaskReport(ending, task.transactionalId(), task.attempt(), rows).message();
+        return new TaskReport(ending, task.transactionalId(), rows).message();
     }
 
     /** The error that made the task fail is told; what is left open the driver ends. */

@@ -26,9 +26,8 @@ record SinkWriterFactory(SinkOptions options, SinkColumns columns, Standing stan
         if (standing.lastBatch() >= batch) {
             return new SkippingWriter();
         }
-        int attempt = attempt();
-        String name = SinkKeys.appTransactionalId(standing.app(), standing.generation(), partition, attempt);
-        SinkTask task = new SinkTask("batch " + batch + ": ", partition, attempt, name);
+        String name = SinkKeys.appTransactionalId(standing.app(), standing.generation(), partition, attempt());
+        SinkTask task = new SinkTask("batch " + batch + ": ", partition, name);
         return new SinkWriter(options, columns, SinkClient.of(options.quorum()), task);
     }
 
@@ -39,9 +38,8 @@ record SinkWriterFactory(SinkOptions options, SinkColumns columns, Standing stan
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
-        int attempt = attempt();
-        String name = SinkKeys.jobTransactionalId(job.number(), partition, attempt);
-        return new SinkWriter(options, columns, client, new SinkTask("", partition, attempt, name));
+        String name = SinkKeys.jobTransactionalId(job.number(), partition, attempt());
+        return new SinkWriter(options, columns, client, new SinkTask("", partition, name));
     }
 
     private static int attempt() {

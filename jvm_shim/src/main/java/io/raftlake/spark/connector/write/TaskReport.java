@@ -21,10 +21,9 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMe
  *
  * @param ending its transaction; null: the task had no rows, or left them out
  * @param transaction its transactional id, else empty
- * @param attempt the number of the attempt, 0 for the first one
  * @param rows appended, by topic
  */
-record TaskReport(Ending ending, String transaction, int attempt, Map<String, Long> rows) {
+record TaskReport(Ending ending, String transaction, Map<String, Long> rows) {
     WriterCommitMessage message() {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream(128);
         try (DataOutputStream out = new DataOutputStream(bytes)) {
@@ -32,7 +31,6 @@ record TaskReport(Ending ending, String transaction, int attempt, Map<String, Lo
             out.writeLong(ending == null ? -1 : ending.producerId());
             out.writeShort(ending == null ? -1 : ending.epoch());
             out.writeUTF(transaction);
-            out.writeInt(attempt);
             out.writeInt(rows.size());
             for (Map.Entry<String, Long> each : rows.entrySet()) {
                 out.writeUTF(each.getKey());
@@ -60,12 +58,11 @@ record TaskReport(Ending ending, String transaction, int attempt, Map<String, Lo
             boolean hasRows = in.readBoolean();
             Ending ending = new Ending(in.readLong(), in.readShort());
             String transaction = in.readUTF();
-            int attempt = in.readInt();
             Map<String, Long> rows = new TreeMap<>();
             for (int left = in.readInt(); left > 0; left--) {
                 rows.put(in.readUTF(), in.readLong());
             }
-            return new TaskReport(hasRows ? ending : null, transaction, attempt, rows);
+            return new TaskReport(hasRows ? ending : null, transaction, rows);
         } catch (IOException damaged) {
             throw new UncheckedIOException(damaged);
         }

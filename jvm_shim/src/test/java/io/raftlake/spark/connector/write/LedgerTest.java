@@ -138,5 +138,7 @@ class LedgerTest {
         assertEquals(1, leftovers.abort(List.of(ENDING, new Ending(101, (short) 0)), key, standing.ownerVersion()));
         assertEquals(List.of(new EndTxn(101, (short) 0, false)), keys.ends());
         assertEquals(0, leftovers.abort(List.of(new Ending(102, (short) 0)), key, standing.ownerVersion() + 1));
+        assertEquals(1, leftovers.giveUp(List.of(ENDING, new Ending(103, (short) 0))), "by a run that was replaced, too");
+        assertEquals(new EndTxn(103, (short) 0, false), keys.ends().get(1));
     }
 }

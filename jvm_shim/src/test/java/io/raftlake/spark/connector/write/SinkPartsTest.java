@@ -107,8 +107,8 @@ class SinkPartsTest {
 
     @Test
     void reportsOfTasksTravelInAMessageOfSparks() {
-        TaskReport report = new TaskReport(new Ending(5, (short) 2), "id", 1, Map.of("t", 9L));
-        TaskReport empty = new TaskReport(null, "", 0, Map.of());
+        TaskReport report = new TaskReport(new Ending(5, (short) 2), "id", Map.of("t", 9L));
+        TaskReport empty = new TaskReport(null, "", Map.of());
         WriterCommitMessage[] messages = {report.message(), null, empty.message()};
         assertEquals(List.of(report, empty), TaskReport.of(messages));
         assertTrue(messages[0].getClass().getName().startsWith("org.apache.spark."), "the driver knows the class always");
