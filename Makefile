@@ -58,7 +58,7 @@ test-seeds: $(READY) ## simulated clusters: 200 that are the same each time, 200
 	$(BIN)/python -m raftlake.sim --seeds fresh --jobs $(JOBS)
 
 test-sim: $(READY) ## the simulator's own tests: the same seed twice, planted bugs
-	$(PYTEST) -q -m 'sim and not (process or java or spark or bench)'
+	$(PYTEST) -q -m 'sim and not (process or java or spark or bench)' -n $(JOBS) --dist worksteal
 
 test-process: $(READY) ## real node processes and real clients
 	$(PYTEST) -q -m 'process and not (java or spark or bench or s3)' -n $(JOBS) --dist worksteal --durations 5

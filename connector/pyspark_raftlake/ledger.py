@@ -246,11 +246,19 @@ class Ledger:
     def abort(self, ends: Sequence[EndTxn], key: str, version: int) -> int:
         """Abort transactions while a key has a version, as far as the quorum can be told; how many. Others end by their time
         limits."""
+        return self._abort(ends, {key: version})
+
+    def give_up(self, ends: Iterable[EndTxn]) -> int:
+        """Abort transactions of the caller's own tasks, which nobody else can commit; how many. A run that was replaced does so
+        too: readers of what is committed would wait in front of its rows."""
+        return self._abort(ends, {})
+
+    def _abort(self, ends: Iterable[EndTxn], compare: Mapping[str, int]) -> int:
         left = {end.producer_id: EndTxn(end.producer_id, end.epoch, False) for end in ends}
         aborted = 0
         while left:
             some = dict(list(left.items())[:TASKS_MAX])
-            refused = self._try({key: version}, list(some.values()))
+            refused = self._try(compare, list(some.values()))
             if refused is None:
                 return aborted
             if refused:

@@ -2,7 +2,7 @@
 
 A writer is small and frozen: options, columns, the driver's process, nothing that is open. Tasks write under transactions of
 their own (`sink_task`), which nobody sees. The driver makes the rows of the attempts that Spark has accepted visible by one
-command of the quorum (`ledger`). What becomes of the other attempts: the driver aborts them between two batches, the next run
+command of the quorum (`ledger`). What becomes of the other attempts: the driver aborts them after each batch, the next run
 when it begins, and the nodes when their time is over.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,18 +27,13 @@ from pyspark_raftlake.options import SinkOptions
 from pyspark_raftlake.schema import sink_columns
 
 if TYPE_CHECKING:
-    from pyspark_raftlake.ledger import Ledger, Standing
+    from pyspark_raftlake.ledger import Ledger
     from pyspark_raftlake.writer import Written
     from raftlake.client.sink_keys import Driver
 
 _log = logging.getLogger(__name__)
 
 Messages = list[WriterCommitMessage | None]
-
-#: So often the driver looks for attempts that were given up where nothing tells of one, seconds.
-SWEEP_AGE_S_MAX = 10.0
-#: By app, when this process looked last.
-_swept_at: dict[str, float] = {}
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -114,7 +108,7 @@ def commit_app(options: SinkOptions, messages: Messages, number: int) -> None:
     """Make one batch visible, unless it is. Raises SinkFenced, SinkFailed or QuorumUnavailable; nothing is visible then."""
     # Not at the top, as in all that follows: every Python process of Spark imports this package, and few need the client.
     from pyspark_raftlake.ledger import wall_ms
-    from raftlake.client.sink_keys import CommittedBatch, owner_key
+    from raftlake.client.sink_keys import CommittedBatch
 
     ledger, written = ledger_of(options), _written(messages)
     standings = {message.standing for message in written if message.standing is not None}
@@ -125,7 +119,7 @@ def commit_app(options: SinkOptions, messages: Messages, number: int) -> None:
     ends = [message.end for message in written if message.end is not None]
     if any(found.last_batch >= number for found in standings):
         # Spark repeats a batch that it had not noted down.
-        ledger.abort(ends, owner_key(standing.app), standing.owner_version)
+        ledger.give_up(ends)
         _log.info("batch %d of %s is visible already, and was not written again", number, standing.app)
         return
     if len({(found.owner_version, found.batch_version) for found in standings}) > 1:
@@ -142,30 +136,17 @@ def commit_app(options: SinkOptions, messages: Messages, number: int) -> None:
     is_news = ledger.commit(standing, batch, ends)
     ledger.settle(message.transaction for message in written)
     _log.info("batch %d of %s: %d rows%s", number, standing.app, batch.rows, "" if is_news else " were visible already")
-    if any(message.attempt for message in written) or _is_sweep_due(standing.app):
-        _swept_at[standing.app] = time.monotonic()
-        _sweep(ledger, standing)
-
-
-def abort_app(options: SinkOptions, messages: Messages) -> None:
-    """Abort what the tasks have told of, as far as the quorum can be told."""
-    from raftlake.client.sink_keys import owner_key
-
-    written = _written(messages)
-    standing = next((message.standing for message in written if message.standing is not None), None)
-    if standing is not None:
-        ends = [message.end for message in written if message.end is not None]
-        ledger_of(options).abort(ends, owner_key(standing.app), standing.owner_version)
-
-
-def _sweep(ledger: Ledger, standing: Standing) -> None:
+    # After each batch: an attempt that a lost executor or an older driver began amid it holds readers off its rows.
     aborted = ledger.sweep(standing)
     if aborted:
         _log.info("aborted %d transactions of %s that no task needs", aborted, standing.app)
 
 
-def _is_sweep_due(app: str) -> bool:
-    return time.monotonic() - _swept_at.get(app, -SWEEP_AGE_S_MAX) >= SWEEP_AGE_S_MAX
+def abort_app(options: SinkOptions, messages: Messages) -> None:
+    """Abort what the tasks have told of, as far as the quorum can be told."""
+    ends = [message.end for message in _written(messages) if message.end is not None]
+    if ends:
+        ledger_of(options).give_up(ends)
 
 
 def ledger_of(options: SinkOptions) -> Ledger:

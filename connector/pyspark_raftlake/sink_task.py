@@ -96,7 +96,7 @@ def _write(
         made.append(client.transactional_producer(transactional_id, transaction_timeout_ms=options.transaction_ms_max))
         return made[0]
 
-    partition, attempt = _task()
+    partition, _ = _task()
     try:
         partitions, producer = write_rows(
             client,
@@ -110,7 +110,7 @@ def _write(
         )
         end = None if producer is None else producer.end(commit=True)
         name = "" if end is None else transactional_id
-        return Written(partitions=partitions, end=end, standing=standing, transaction=name, attempt=attempt)
+        return Written(partitions=partitions, end=end, standing=standing, transaction=name)
     except BaseException:
         for producer in made:
             _quietly(lambda producer=producer: producer.abort(ABORT_MS_MAX), transactional_id)  # type: ignore[misc]

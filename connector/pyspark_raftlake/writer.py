@@ -85,8 +85,6 @@ class Written(WriterCommitMessage):
     standing: Standing | None = None
     #: Its transactional id.
     transaction: str = ""
-    #: The number of the attempt, 0 for the first one.
-    attempt: int = 0
 
     @property
     def rows(self) -> int:

@@ -142,14 +142,17 @@ class LocalQuorum:
         os.kill(self.pid(node_id), signal.SIGKILL)
         self._children[node_id].wait()
 
-    def start(self, node_id: int) -> None:
-        """Start a node that is down, and wait until it is ready."""
-        if node_id not in self.nodes:
-            raise WrongState(f"{self.data_dir} has no node {node_id}, only {', '.join(map(str, self.nodes))}")
-        if node_id in self.running():
-            raise WrongState(f"node {node_id} of {self.data_dir} is running already")
-        self._spawn(node_id)
-        self._wait_ready((node_id,))
+    def start(self, *node_ids: int) -> None:
+        """Start nodes that are down, and wait until they are ready. A quorum that has lost its majority becomes ready with as
+        many nodes as it needs: name them in one call."""
+        for node_id in node_ids:
+            if node_id not in self.nodes:
+                raise WrongState(f"{self.data_dir} has no node {node_id}, only {', '.join(map(str, self.nodes))}")
+            if node_id in self.running():
+                raise WrongState(f"node {node_id} of {self.data_dir} is running already")
+        for node_id in node_ids:
+            self._spawn(node_id)
+        self._wait_ready(node_ids)
 
     def stop(self) -> None:
         """Stop every node gracefully and wait for it; a temporary directory is removed."""

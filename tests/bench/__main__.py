@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kits"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import bench_bulk
@@ -30,6 +31,7 @@ import bench_partitions
 import bench_restart
 import bench_snapshot
 import bench_spark
+import bench_spark_java
 import bench_state
 import bench_tier
 import bench_transactions
@@ -61,6 +63,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "tier": bench_tier.measure,
     "records": lambda _: bench_codec.measure(),
     "spark": spark,
+    "spark-java": bench_spark_java.measure,
     "checkpoints": bench_checkpoints.measure,
     "state": bench_state.measure,
     "history": bench_history.measure,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -59,7 +60,6 @@ def quorum(monkeypatch: pytest.MonkeyPatch) -> FakeQuorum:
     made = FakeQuorum(t=1, u=1)
     for module in (sink, sink_task):
         monkeypatch.setattr(module, "client_of", lambda _: made)
-    monkeypatch.setattr(sink, "_swept_at", {})
     return made
 
 
@@ -155,7 +155,6 @@ def test_an_attempt_that_fails_aborts_its_transaction_and_the_next_one_has_anoth
     assert [(producer.is_aborted, producer.is_closed) for producer in quorum.producers] == [(True, True)]
     task.of_stream(0, attempt=1)
     message = sent(writer.write(iter([good])))
-    assert message.attempt == 1
     assert set(quorum.keys.states()) == {f"raftlake-sink.a.{QUERY}.1.0.{attempt}" for attempt in (0, 1)}
     # The driver aborts what the failed attempt may have left.
     writer.commit([message], 0)
@@ -165,19 +164,30 @@ def test_an_attempt_that_fails_aborts_its_transaction_and_the_next_one_has_anoth
     }
 
 
-def test_lost_attempts_are_looked_for_now_and_then(quorum: FakeQuorum, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A speculative attempt that lost was killed, and its winner was the first attempt."""
-    seconds = [100.0]
-    monkeypatch.setattr(sink.time, "monotonic", lambda: seconds[0])
-    states = []
+def test_lost_attempts_are_looked_for_after_each_batch(quorum: FakeQuorum, task: Task) -> None:
+    """A speculative attempt that lost was killed, and its winner was the first attempt; or an older driver woke up."""
     for number in range(3):
-        task.of_stream(number)
+        task.of_stream(number, run="run-2")
         message = sent(stream().write(rows(b"x")))
-        quorum.keys.begin(keys.app_transactional_id(QUERY, 1, 0, 1))
+        lost = keys.app_transactional_id(QUERY, number, 0, 1)
+        quorum.keys.begin(lost)
         stream().commit([message], number)
-        states.append(quorum.keys.states()[keys.app_transactional_id(QUERY, 1, 0, 1)])
-        seconds[0] += sink.SWEEP_AGE_S_MAX / 2
-    assert states == ["Aborted", "Ongoing", "Aborted"]
+        assert quorum.keys.states()[lost] == "Aborted"
+
+
+def test_a_run_that_was_replaced_leaves_nothing_open(quorum: FakeQuorum, task: Task) -> None:
+    """The newer run has looked for attempts already, and may have no other batch to write."""
+    task.of_stream(3, run="run-1")
+    writer = stream()
+    found = sent(writer.write(rows(b"seen")))
+    task.of_stream(3, run="run-2")
+    stream().commit([sent(stream().write(rows(b"new")))], 3)
+    late = keys.app_transactional_id(QUERY, 1, 1, 0)
+    messages = [found, replace(found, end=quorum.keys.begin(late), transaction=late)]
+    with pytest.raises(SinkFenced):
+        writer.commit(messages, 3)
+    writer.abort(messages, 3)
+    assert quorum.keys.states()[late] == "Aborted"
 
 
 def test_a_run_that_was_replaced_writes_nothing(quorum: FakeQuorum, task: Task) -> None:

@@ -27,7 +27,7 @@ def topic(client: Client) -> str:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"startingOffset": "earliest"}, "Unknown option 'startingoffset' for raftlake; did you mean 'startingOffsets'?"),
+        ({"startingoffset": "earliest"}, "Unknown option 'startingoffset' for raftlake; did you mean 'startingOffsets'?"),
         ({"xyzzy": "1"}, "Unknown option 'xyzzy' for raftlake"),
         ({"subscribe": "contract-error"}, "Topic 'contract-error' does not exist; existing topics: contract-errors"),
         ({"subscribe": ","}, "Option 'subscribe' is ',', expected topics separated by commas"),

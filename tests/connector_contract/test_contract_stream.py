@@ -137,6 +137,7 @@ def test_a_topic_that_the_option_no_longer_names(client: Client, append: Append,
 def test_too_little_is_waited_for(client: Client, append: Append, connector: Connector, tmp_path: Path) -> None:
     name = f"contract-little-{connector.format == JAVA}".lower()
     client.create_topic(name, 1)
+    append(name, *"123")
     reader = connector.spark.readStream.format(connector.format).option("kafka.bootstrap.servers", connector.servers)
     reader = reader.options(subscribe=name, startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="1h")
     query = reader.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
@@ -145,7 +146,6 @@ def test_too_little_is_waited_for(client: Client, append: Append, connector: Con
         return [count for batch in query.recentProgress if (count := batch["numInputRows"])]
 
     try:
-        append(name, *"123")
         # The first batch of a query does not wait.
         wait_until(lambda: sum(rows()) == 3, "the first batch", 60)
         append(name, *"45")

@@ -106,11 +106,19 @@ SINKS = (
         LEDGER_TESTS,
     ),
     planted(
-        "sink-never-sweeps-after-a-failed-attempt",
-        "an attempt that was lost holds up all readers of what is committed until its time is over",
+        "sink-sweeps-before-its-commit",
+        "an attempt that began beside the commit holds up all readers of what is committed until its time is over",
         SINK,
-        "    if any(message.attempt for message in written) or _is_sweep_due(standing.app):\n",
-        "    if _is_sweep_due(standing.app) and not any(message.attempt for message in written):\n",
+        "    aborted = ledger.sweep(standing)\n",
+        "    aborted = 0\n",
+        SINK_TESTS,
+    ),
+    planted(
+        "sink-of-a-replaced-run-leaves-its-rows-open",
+        "the newer run may have nothing to write: nobody else would abort them before their time is over",
+        LEDGER,
+        "        return self._abort(ends, {})\n",
+        "        return 0\n",
         SINK_TESTS,
     ),
     planted(

@@ -271,8 +271,8 @@ TRANSACTIONS_AT_PARTITIONS = (
         "aborted-transactions-of-the-rest-of-the-log",
         "the answer names transactions that begin behind its records",
         SHOWN,
-        "look = partial(partition.aborted, Offset(offset), Offset(_end_of(found.data)))",
-        "look = partial(partition.aborted, Offset(offset + 1), Offset(_end_of(found.data)))",
+        "look = partial(partition.aborted, Offset(offset), Offset(end_of_batches(found.data)))",
+        "look = partial(partition.aborted, Offset(offset + 1), Offset(end_of_batches(found.data)))",
         READS,
     ),
     mutant(

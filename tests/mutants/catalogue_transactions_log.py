@@ -197,8 +197,8 @@ ABORTED = (
         "marker-at-the-fetch-offset-left-out",
         "the reader that begins at the marker is told of its transaction, as by Kafka",
         FILES,
-        "        if AbortedTransaction(*fields).last_offset < start:\n",
-        "        if AbortedTransaction(*fields).last_offset <= start:\n",
+        "    return bisect_left(range",
+        "    return bisect_right(range",
         KEPT,
     ),
     mutant(

@@ -190,9 +190,7 @@ def one_round(quorum: LocalQuorum, watch: Watch) -> None:
     wait_until(lambda: all(start > noted[index] for index, start in noted_starts(quorum).items()), "all nodes note deletions")
     kill_all(quorum)
     watch.forget_starts_above(noted_starts(quorum))
-    for node_id in quorum.nodes:
-        # One alone would wait for the others.
-        quorum._spawn(node_id)
+    quorum.start(*quorum.nodes)
     answers = watch.answers
     wait_until(lambda: watch.answers >= answers + 50, "nodes answer again")
 

@@ -51,7 +51,7 @@ def is_live(quorum: LocalQuorum, node_id: int) -> bool:
 
 
 def start_all(quorum: LocalQuorum) -> None:
-    """All that are down, together: one alone would wait for the others."""
+    """All, and wait for none: without room nobody is ready."""
     for node_id in quorum.nodes:
         quorum._spawn(node_id)
 
@@ -180,8 +180,7 @@ def test_nodes_start_on_a_full_disk_elect_delete_and_go_on_when_there_is_room(di
         for node_id in quorum.nodes:
             quorum.kill(node_id)
         fill(disk, 0)
-        start_all(quorum)
-        quorum._wait_ready(tuple(quorum.nodes))
+        quorum.start(*quorum.nodes)
         wait_until(lambda: put(quorum, "doomed", b"", "DELETE").status_code == 200, "a key is deleted", PATIENCE_S)
         wait_until(lambda: refuses(quorum), "writes are refused", PATIENCE_S)
         assert held(client, "orders") == values

@@ -135,9 +135,19 @@ def test_every_node_at_once_killed_loses_nothing(tmp_path: Path) -> None:
         acknowledged = [client.append("t", f"{n}").offset for n in range(100)]
         for node_id in quorum.nodes:
             quorum.kill(node_id)
+        # One alone would wait for the others.
+        quorum.start(*quorum.nodes)
+        assert quorum.running() == tuple(quorum.nodes)
+        require_values(client, acknowledged)
+        for node_id in quorum.nodes:
+            quorum.kill(node_id)
     with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.bootstrap_servers) as client:
-        found = {record.offset: record.value for record in client.read("t", 0, 0, max_bytes=1 << 20)}
-        assert [found[offset] for offset in acknowledged] == [f"{n}".encode() for n in range(100)]
+        require_values(client, acknowledged)
+
+
+def require_values(client: Client, acknowledged: list[int]) -> None:
+    found = {record.offset: record.value for record in client.read("t", 0, 0, max_bytes=1 << 20)}
+    assert [found[offset] for offset in acknowledged] == [f"{n}".encode() for n in range(100)]
 
 
 def test_a_port_in_use_is_one_clear_error(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A query from the topic `in` to the topic `out`, run by tests/spark/test_spark_sink_kills.py, which kills it.
 
-Arguments: bootstrap servers, the checkpoint location, a directory for this process, the name of the format. There it leaves `run` (the run id), `query`
+Arguments: bootstrap servers, the checkpoint location, the name of the format, a directory for this process. There it leaves `run` (the run id), `query`
 (the query id) and, when the query has ended, `error` (why; empty where a file `stop` was found). The first attempt of a task
 fails at rows whose value ends with 17, when it may have written others.
 """
@@ -21,7 +21,7 @@ from pyspark_raftlake import configure
 sys.path.append(str(Path(__file__).parents[1] / "kits"))
 from connectorkit import register_python  # noqa: E402
 
-bootstrap, location, own, name_of_format = sys.argv[1:]
+bootstrap, location, name_of_format, own = sys.argv[1:]
 directory = Path(own)
 
 builder = configure(SparkSession.builder.master("local[2,4]"), bootstrap)

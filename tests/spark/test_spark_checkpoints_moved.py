@@ -94,7 +94,7 @@ def drivers() -> Iterator[list[Driver]]:
     started: list[Driver] = []
     yield started
     for driver in started:
-        driver.close()
+        driver.kill()
 
 
 def test_a_query_that_runs_is_stopped_by_a_rewind(

@@ -14,7 +14,8 @@ import pytest
 from leaderkit import leader_of
 from raftlake import Client, LocalQuorum
 from spark.streamkit import Append, Do, Expect, Scenario, Start, Step, Stop
-from waitkit import attempt
+from visiblekit import visible
+from waitkit import attempt, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.spark
 
 #: Enough for a write of a second or more.
 ROWS = 600_000
+#: So long all nodes are away: longer than one question, and its repetition.
+OUTAGE_S = 15
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +129,42 @@ def write_and_kill(spark: SparkSession, quorum: LocalQuorum, client: Client, top
         victim, in_the_middle = killing.result(timeout=60)
     quorum.start(victim)
     return in_the_middle
+
+
+def test_a_query_outlives_an_outage_of_the_whole_quorum(
+    spark: SparkSession, own_quorum: LocalQuorum, own_client: Client, tmp_path: Path
+) -> None:
+    """From topic to topic: once while the query has nothing to do, once with rows on their way. Each row is written once."""
+    own_client.create_topic("before", 3)
+    own_client.create_topic("after", 2)
+    servers = own_quorum.bootstrap_servers
+    source = spark.readStream.format("raftlake").options(subscribe="before", startingOffsets="earliest")
+    rows = source.option("bootstrap.servers", servers).load().select("key", "value")
+    sink = rows.writeStream.format("raftlake").option("topic", "after").option("bootstrap.servers", servers)
+    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    values: list[str] = []
+
+    def more(count: int) -> None:
+        added = [f"v{number:05d}" for number in range(len(values), len(values) + count)]
+        own_client.append_many("before", [(value, value) for value in added])
+        values.extend(added)
+
+    def is_written() -> bool:
+        assert query.exception() is None
+        return len(visible(own_client, "after")) >= len(values)
+
+    try:
+        more(30)
+        wait_until(is_written, "the first rows", 120)
+        for is_busy in (False, True):
+            if is_busy:
+                more(3_000)
+            for node in (1, 2, 3):
+                own_quorum.kill(node)
+            assert not query.awaitTermination(OUTAGE_S), "the query waits for the quorum"
+            own_quorum.start(1, 2, 3)
+            more(30)
+            wait_until(is_written, "all rows after the outage", 120)
+            assert sorted(visible(own_client, "after")) == values
+    finally:
+        query.stop()

@@ -28,7 +28,7 @@ def drivers() -> Iterator[list[Driver]]:
     started: list[Driver] = []
     yield started
     for driver in started:
-        driver.close()
+        driver.kill()
 
 
 @pytest.mark.parametrize(

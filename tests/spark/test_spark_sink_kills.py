@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from driverprocess import DriverProcess
 
 from connectorkit import JAVA, PYTHON
 from raftlake import Client, LocalQuorum
+from visiblekit import visible
 from waitkit import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -28,38 +28,15 @@ PAIRS = pytest.mark.parametrize(
 )
 
 
-class Driver:
+class Driver(DriverProcess):
     """A driver process, and what it has told."""
 
-    def __init__(self, quorum: LocalQuorum, checkpoint: Path, directory: Path, name_of_format: str) -> None:
-        directory.mkdir()
-        self.directory = directory
+    def __init__(self, quorum: LocalQuorum, checkpoint: Path, name_of_format: str, directory: Path) -> None:
+        # No PYSPARK_PYTHON, and no activated environment: `configure` has to do.
         environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
-        self._output = (directory / "output").open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, str(JOB), quorum.bootstrap_servers, str(checkpoint), str(directory), name_of_format],
-            cwd=directory,
-            # No PYSPARK_PYTHON, and no activated environment: `configure` has to do.
-            env={**environment, "SPARK_LOCAL_IP": "127.0.0.1", "PATH": "/usr/local/bin:/usr/bin:/bin"},
-            stdout=self._output,
-            stderr=self._output,
-            start_new_session=True,
-        )
-
-    def text(self, name: str) -> str | None:
-        file = self.directory / name
-        return file.read_text(encoding="utf-8") if file.exists() else None
-
-    def signal(self, number: signal.Signals) -> None:
-        """To the process and to its JVM."""
-        os.killpg(self.process.pid, number)
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.signal(signal.SIGCONT)
-            self.signal(signal.SIGKILL)
-        self.process.wait()
-        self._output.close()
+        environment["PATH"] = "/usr/local/bin:/usr/bin:/bin"
+        arguments = (quorum.bootstrap_servers, str(checkpoint), name_of_format)
+        super().__init__(JOB, *arguments, directory=directory, environment=environment)
 
     def stop(self) -> str:
         """Why the query has ended; empty where it was told to."""
@@ -101,7 +78,7 @@ class Story:
 
     def start(self, name: str, name_of_format: str) -> Driver:
         checkpoint, directory = self._directory / "checkpoint", self._directory / name
-        self._drivers.append(Driver(self.quorum, checkpoint, directory, name_of_format))
+        self._drivers.append(Driver(self.quorum, checkpoint, name_of_format, directory))
         return self._drivers[-1]
 
     def committed(self) -> dict[str, Any]:
@@ -114,9 +91,9 @@ class Story:
 
     def require_all(self, driver: Driver) -> None:
         """All rows once, also when the driver has stopped; and nothing is left open."""
-        wait_until(lambda: len(visible(self.client)) >= len(self.values), "all rows", START_S)
+        wait_until(lambda: len(visible(self.client, "out")) >= len(self.values), "all rows", START_S)
         assert driver.stop() == ""
-        assert sorted(visible(self.client)) == self.values
+        assert sorted(visible(self.client, "out")) == self.values
         wait_until(lambda: not self.client.open_transactions("raftlake-sink."), "the end of all transactions", 60)
 
 
@@ -160,17 +137,3 @@ def test_a_driver_that_wakes_up_beside_a_newer_one_is_told_so(story: Story, befo
     assert f"no longer owns the sink of {first.text('query')}" in told or "CONCURRENT_STREAM_LOG_UPDATE" in told, told
     story.append(20)
     story.require_all(second)
-
-
-def visible(client: Client) -> list[str]:
-    """What readers of committed records are shown, in front of the ends as they are now."""
-    found: list[str] = []
-    for partition, end in client.read_stable_offset("out").items():
-        offset = 0
-        while offset < end:
-            fetched = client.read("out", partition, offset, max_wait_ms=100)
-            found += [(record.value or b"").decode() for record in fetched]
-            if not fetched:
-                break
-            offset = fetched[-1].offset + 1
-    return found

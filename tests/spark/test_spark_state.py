@@ -100,4 +100,4 @@ def outlive(own_quorum: LocalQuorum, own_client: Client, tmp_path: Path) -> None
         wait_until(lambda: driver.text("error") is not None, "the end of the driver", 100)
         assert driver.text("error") == ""
     finally:
-        driver.close()
+        driver.kill()

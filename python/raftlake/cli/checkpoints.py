@@ -219,20 +219,22 @@ def export(
 
 
 def _print_copied(copied: Copied, target: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"path": target, **asdict(copied)})
-        return
     behind = "no batch is committed" if copied.batch is None else f"as of batch {copied.batch}"
-    print(f"{target}: query {copied.query}, {behind}, {copied.files} files")
+    text = f"{target}: query {copied.query}, {behind}, {copied.files} files"
+    _print_outcome({"path": target, **asdict(copied)}, text, as_json)
 
 
 def _print_changed(changed: Changed, text: str, as_json: bool) -> None:
-    if as_json:
-        print_json(asdict(changed))
-        return
-    print(text)
-    if changed.owner is not None:
+    _print_outcome(asdict(changed), text, as_json)
+    if changed.owner is not None and not as_json:
         note(f"taken from {changed.owner}")
+
+
+def _print_outcome(facts: dict[str, Any], text: str, as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+    else:
+        print(text)
 
 
 def _number(number: int | None) -> str:

@@ -3,8 +3,8 @@
 0 only on success, 1 for an error (one line on stderr that names what is wrong), 2 for wrong usage, 3 where a change may have
 been carried out (the line says what to look at), 130 after Ctrl-C, 141 where the reader of the output has gone (`| head`), as
 for any command that SIGPIPE ends. The commands are in `node` (local, format, serve, dump), `topics` (topics, produce,
-consume), `kv`, `tier`, `checkpoints`, `sinks`, `voters`, `recover`, `spark` (spark-conf) and `quorum` (describe); each imports
-what it needs when it runs, so that `--help` is instant and a client needs no node code.
+consume), `kv`, `tier`, `checkpoints`, `sinks`, `transactions`, `voters`, `recover`, `spark` (spark-conf) and `quorum`
+(describe); each imports what it needs when it runs, so that `--help` is instant and a client needs no node code.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from raftlake.cli import sinks as cli_sinks
 from raftlake.cli import spark as cli_spark
 from raftlake.cli import tier as cli_tier
 from raftlake.cli import topics as cli_topics
+from raftlake.cli import transactions as cli_transactions
 from raftlake.cli import voters as cli_voters
 from raftlake.cli.output import note
 from raftlake.cli.streams import EXIT_BROKEN_PIPE, OutputClosed, give_up, open_streams
@@ -55,6 +56,7 @@ app.add_typer(cli_kv.app, name="kv")
 app.add_typer(cli_tier.app, name="tier")
 app.add_typer(cli_checkpoints.app, name="checkpoints")
 app.add_typer(cli_sinks.app, name="sinks")
+app.add_typer(cli_transactions.app, name="transactions")
 app.command("spark-conf")(cli_spark.spark_conf)
 
 

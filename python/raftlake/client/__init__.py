@@ -15,7 +15,7 @@ Reading order:
 - `deadline`: the time limit of one operation, and the pauses between its attempts.
 - `producer`, `partitioner`: `AsyncProducer`, which makes the batches; the partition of a record.
 - `sender`, `produce_answer`: the appends to one partition, in order and retried; the meaning of each answer.
-- `transactions`: producers of one transaction each, and the coordinator that knows the open ones.
+- `transactions`: producers of one transaction each, and the way to the coordinator. `transaction_admin`: what is open or hangs.
 - `lanes`, `stall_watch`: producer ids and their sequences; the detection of a leader that answers no append.
 - `reader`: raw batches, records and offsets, from the leader or from a follower. `aborted`: which batches it leaves out.
 - `admin`, `partition_admin`, `voters`: topics and the cluster; partitions and deleted records; changes of voters (KIP-853).
@@ -54,6 +54,7 @@ from raftlake.client.types import (
     ClusterDescription,
     EndTxn,
     FetchedBytes,
+    HangingTransaction,
     IsolationLevel,
     KvDeleted,
     KvEntry,
@@ -64,6 +65,7 @@ from raftlake.client.types import (
     PartitionDescription,
     Record,
     TopicDescription,
+    TransactionDescription,
 )
 from raftlake.kv.commands import Delete, DeletePrefix, Put
 from raftlake.wire.quorum import QuorumDescription, ReplicaDescription
@@ -86,6 +88,7 @@ __all__ = [
     "DeletePrefix",
     "EndTxn",
     "FetchedBytes",
+    "HangingTransaction",
     "IsolationLevel",
     "KvConflict",
     "KvDeleted",
@@ -105,5 +108,6 @@ __all__ = [
     "Record",
     "ReplicaDescription",
     "TopicDescription",
+    "TransactionDescription",
     "TransactionalProducer",
 ]

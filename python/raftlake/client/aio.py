@@ -28,11 +28,13 @@ from raftlake.client.types import (
     ClientConfig,
     ClusterDescription,
     FetchedBytes,
+    HangingTransaction,
     Header,
     IsolationLevel,
     OpenTransaction,
     Record,
     TopicDescription,
+    TransactionDescription,
     default_servers,
     parse_servers,
     to_bytes,
@@ -44,6 +46,7 @@ from raftlake.wire.quorum import QuorumDescription
 
 if TYPE_CHECKING:
     from raftlake.client.kv import AsyncKv
+    from raftlake.client.transaction_admin import TransactionAdmin
     from raftlake.client.transactions import AsyncTransactionalProducer, Coordinator
 
 READ_BYTES_MAX = 1 << 20
@@ -176,14 +179,38 @@ class AsyncClient:
 
     async def open_transactions(self, prefix: str = "", *, timeout_ms: float | None = None) -> tuple[OpenTransaction, ...]:
         """The transactions that nobody has ended yet, of transactional ids that begin with `prefix`."""
-        deadline = Deadline(self.config.request_timeout_ms if timeout_ms is None else timeout_ms)
-        return await self._coordinated().open(prefix, deadline)
+        return await self._coordinated().open(prefix, self._deadline(timeout_ms))
 
     async def settle_transactions(self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None) -> bool:
         """Wait until the ends of these transactions are told to all of their partitions: who reads then is shown what was
         committed. False where the time is over before."""
-        deadline = Deadline(self.config.request_timeout_ms if timeout_ms is None else timeout_ms)
-        return await self._coordinated().settle(transactional_ids, deadline)
+        return await self._coordinated().settle(transactional_ids, self._deadline(timeout_ms))
+
+    async def transactions(self, prefix: str = "", *, timeout_ms: float | None = None) -> tuple[TransactionDescription, ...]:
+        """The transactions that are under way, of transactional ids that begin with `prefix`, the oldest first."""
+        return await self._transaction_admin().under_way(prefix, self._deadline(timeout_ms))
+
+    async def describe_transaction(self, transactional_id: str, *, timeout_ms: float | None = None) -> TransactionDescription:
+        """RequestRejected(TRANSACTIONAL_ID_NOT_FOUND) where there is no such id."""
+        return await self._transaction_admin().describe(transactional_id, self._deadline(timeout_ms))
+
+    async def hanging_transactions(
+        self, topic: str, partitions: Iterable[int], *, timeout_ms: float | None = None
+    ) -> tuple[HangingTransaction, ...]:
+        """The transactions that are open in these partitions, and that no coordinator will end there."""
+        return await self._transaction_admin().hanging(topic, partitions, self._deadline(timeout_ms))
+
+    async def abort_hanging(self, transaction: HangingTransaction, *, timeout_ms: float | None = None) -> None:
+        """Abort it in its partition. RequestRejected(INVALID_TXN_STATE) where it does not hang."""
+        await self._transaction_admin().abort_hanging(transaction, self._deadline(timeout_ms))
+
+    def _transaction_admin(self) -> TransactionAdmin:
+        from raftlake.client.transaction_admin import TransactionAdmin
+
+        return TransactionAdmin(self._cluster, self._coordinated())
+
+    def _deadline(self, timeout_ms: float | None) -> Deadline:
+        return Deadline(self.config.request_timeout_ms if timeout_ms is None else timeout_ms)
 
     def _coordinated(self) -> Coordinator:
         """The way to the coordinator of transactions."""

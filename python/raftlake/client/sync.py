@@ -84,6 +84,10 @@ class Client:
 
     open_transactions = blocking(AsyncClient.open_transactions)
     settle_transactions = blocking(AsyncClient.settle_transactions)
+    transactions = blocking(AsyncClient.transactions)
+    describe_transaction = blocking(AsyncClient.describe_transaction)
+    hanging_transactions = blocking(AsyncClient.hanging_transactions)
+    abort_hanging = blocking(AsyncClient.abort_hanging)
 
     # --- read --------------------------------------------------------------------------------------------------------
 

@@ -103,12 +103,18 @@ class Coordinator:
 
     async def open(self, prefix: str, deadline: Deadline) -> tuple[OpenTransaction, ...]:
         """The open transactions of all transactional ids that begin so, by id."""
+        names = await self.listed(deadline, states=("Ongoing",))
+        return await self.describe([name for name in names if name.startswith(prefix)], deadline)
+
+    async def listed(self, deadline: Deadline, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()) -> list[str]:
+        """The transactional ids in one of these states, and with one of these producer ids, sorted; of all, where none is
+        named. One answer holds 10,000 at most: those that are decided come first, and then the ongoing ones."""
+        filters = tuple(KioProducerId(producer_id) for producer_id in producer_ids)
         # A node that was replaced, and does not know it yet, knows of no transaction: ask who coordinates now.
         self._address = None
-        listing = ListTransactionsRequest(state_filters=("Ongoing",), producer_id_filters=())
+        listing = ListTransactionsRequest(state_filters=tuple(states), producer_id_filters=filters)
         answer = await self.ask(ApiKey.LIST_TRANSACTIONS, _LIST_VERSION, listing, deadline, "no list of transactions")
-        names = sorted(str(found.transactional_id) for found in answer.transaction_states)
-        return await self.describe([name for name in names if name.startswith(prefix)], deadline)
+        return sorted(str(found.transactional_id) for found in answer.transaction_states)
 
     async def describe(self, transactional_ids: Iterable[str], deadline: Deadline) -> tuple[OpenTransaction, ...]:
         """Those of the ids that have an open transaction."""
@@ -116,7 +122,7 @@ class Coordinator:
             OpenTransaction(
                 transactional_id=str(row.transactional_id), producer_id=int(row.producer_id), epoch=int(row.producer_epoch)
             )
-            for row in await self._rows(transactional_ids, deadline)
+            for row in await self.rows(transactional_ids, deadline)
             if row.transaction_state == "Ongoing"
         )
 
@@ -125,13 +131,13 @@ class Coordinator:
         names = list(transactional_ids)
         backoff = Backoff(_SETTLE_BACKOFF_MS, _SETTLE_BACKOFF_MS_MAX)
         while True:
-            rows = await self._rows(names, deadline)
+            rows = await self.rows(names, deadline)
             names = [str(row.transactional_id) for row in rows if row.transaction_state.startswith("Prepare")]
             if not names or deadline.is_over():
                 return not names
             await backoff.pause(deadline)
 
-    async def _rows(self, transactional_ids: Iterable[str], deadline: Deadline) -> list[Any]:
+    async def rows(self, transactional_ids: Iterable[str], deadline: Deadline) -> list[Any]:
         """What the coordinator tells of the ids that exist."""
         names = list(transactional_ids)
         found: list[Any] = []

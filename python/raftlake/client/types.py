@@ -305,6 +305,48 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDescription:
+    """The transaction of a transactional id, as its coordinator knows it. `state` is Kafka's word: Empty, Ongoing,
+    PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    #: How long it may be open.
+    timeout_ms: int
+    #: When it began, by the wall clock of a node, in milliseconds since 1970; -1 where nothing is under way.
+    started_ms: int
+    #: (topic, partition), sorted; of a decided one those that have no marker yet.
+    partitions: tuple[tuple[str, int], ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Nobody has ended it yet."""
+        return self.state == "Ongoing"
+
+    def end(self, *, commit: bool) -> EndTxn:
+        """Its end, for a `client.kv.txn`."""
+        return EndTxn(self.producer_id, self.epoch, commit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangingTransaction:
+    """A transaction that is open in a partition, and that no coordinator will end there."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    epoch: int
+    #: Where it begins: readers of what is committed wait here.
+    start_offset: int
+    #: When its producer wrote last, by the wall clock of a node, in milliseconds since 1970.
+    last_written_ms: int
+    #: Of the last marker of its producer here; -1 for none.
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KvEvent:
     """A change of a key; `value` None means deleted."""
 

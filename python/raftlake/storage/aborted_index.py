@@ -2,15 +2,17 @@
 holds the marker of one.
 
 The format is Kafka's (`wire.aborted_index`). A file grows unsynced; `sync` comes before a start point relies on it. What a
-crash leaves behind the last start point is dropped by the start. Only the number of entries of each file is kept in memory: a
-question looks for its first entry by bisection in the file. The file of a segment is deleted with it (`segment`, `reset`).
+crash leaves behind the last start point is dropped by the start. Only the number of entries of each file is kept in memory. A
+question looks for its first entry by bisection in the file down to `READ_ENTRIES`, which it reads at once: most files have no
+more. The file of a segment is deleted with it (`segment`, `reset`).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_right
+import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, takewhile
 from math import inf
@@ -34,6 +36,8 @@ SUFFIX = ".txnindex"
 _NAME = re.compile(r"(\d{20})\.txnindex", re.ASCII)
 #: Entries that are read together.
 READ_ENTRIES = 512
+#: In an entry: the offset of its marker.
+_MARKER, _MARKER_AT = struct.Struct(">q"), 18
 
 
 class FileAbortedIndex:
@@ -206,11 +210,11 @@ class FileAbortedIndex:
         try:
             descriptor = open_file(file, os.O_RDONLY)
             try:
-                position = _first_from(descriptor, count, start)
-                while position < count:
-                    size = min(READ_ENTRIES, count - position) * ENTRY.size
-                    yield from decode(read_at(descriptor, size, position * ENTRY.size), base)
-                    position += READ_ENTRIES
+                position, data = _around(descriptor, count, start)
+                while data:
+                    yield from decode(memoryview(data)[_first_in(data, start) * ENTRY.size :], base)
+                    position += len(data) // ENTRY.size
+                    data = read_at(descriptor, min(READ_ENTRIES, count - position) * ENTRY.size, position * ENTRY.size)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -222,7 +226,8 @@ class FileAbortedIndex:
         try:
             descriptor = open_file(self.file(base), os.O_RDONLY)
             try:
-                return _first_from(descriptor, count, start)
+                position, data = _around(descriptor, count, start)
+                return position + _first_in(data, start)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -235,14 +240,25 @@ def _end_of(base: Offset, bases: Sequence[Offset]) -> float:
     return bases[index] if index < len(bases) else inf
 
 
-def _first_from(descriptor: int, count: int, start: Offset) -> int:
-    """The number of the first entry with a marker at or behind `start`. Raises OSError."""
+def _around(descriptor: int, count: int, start: Offset) -> tuple[int, bytes]:
+    """The number of an entry, and the entries from there on, at most `READ_ENTRIES`. The first one with a marker at or behind
+    `start` is among them, or follows them. Raises OSError."""
     low, high = 0, count
-    while low < high:
+    while high - low > READ_ENTRIES:
         middle = (low + high) // 2
-        _, *fields = ENTRY.unpack(read_at(descriptor, ENTRY.size, middle * ENTRY.size))
-        if AbortedTransaction(*fields).last_offset < start:
+        if _marker_in(read_at(descriptor, ENTRY.size, middle * ENTRY.size), 0) < start:
             low = middle + 1
         else:
             high = middle
-    return low
+    return low, read_at(descriptor, (high - low) * ENTRY.size, low * ENTRY.size)
+
+
+def _first_in(data: bytes, start: Offset) -> int:
+    """The number of the first entry with a marker at or behind `start`; how many there are where none has."""
+    return bisect_left(range(len(data) // ENTRY.size), int(start), key=lambda number: _marker_in(data, number * ENTRY.size))
+
+
+def _marker_in(data: bytes, position: int) -> int:
+    """Where the marker is of the entry that stands there."""
+    marker: int = _MARKER.unpack_from(data, position + _MARKER_AT)[0]
+    return marker

@@ -10,6 +10,7 @@ from __future__ import annotations
 from raftlake.wire.batch_header import (
     HEADER_BYTES,
     BatchHeader,
+    end_of_batches,
     iterate_headers,
     parse_header,
     stamp,
@@ -55,6 +56,7 @@ __all__ = [
     "decode_batch",
     "decode_records",
     "end_marker_batch",
+    "end_of_batches",
     "iterate_headers",
     "kraft_version_record",
     "kraft_voters_record",

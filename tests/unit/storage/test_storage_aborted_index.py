@@ -62,6 +62,12 @@ def test_a_long_file_is_read_from_its_first_useful_entry_on(tmp_path: Path, monk
         assert index_at(tmp_path).find(Offset(start), Offset(end)) == entries[first:last]
         assert sum(read) <= last - first + 2 * READ_ENTRIES and len(read) < 20
     assert index_at(tmp_path).find(Offset(0), END) == entries
+    short = tmp_path / "short"
+    short.mkdir()
+    index_at(short, *entries[:READ_ENTRIES])
+    read.clear()
+    assert index_at(short).find(Offset(entries[300].first_offset), Offset(entries[301].last_offset)) == entries[300:302]
+    assert read == [READ_ENTRIES], "one read is enough"
 
 
 @pytest.mark.parametrize(

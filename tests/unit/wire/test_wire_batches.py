@@ -18,6 +18,7 @@ from raftlake.wire.batches import (
     build_batch,
     decode_batch,
     decode_records,
+    end_of_batches,
     iterate_headers,
     parse_header,
     stamp,
@@ -134,6 +135,7 @@ def test_a_partial_batch_at_the_end_is_left_out_when_reading() -> None:
     for length in (5, HEADER_BYTES - 1, HEADER_BYTES, len(batch) - 1):
         buffer = batch + batch[:length]
         assert len(list(iterate_headers(buffer))) == 1
+        assert end_of_batches(buffer) == len(RECORDS)
         assert len(list(decode_records(buffer))) == len(RECORDS)
         with pytest.raises(CorruptBatch):
             validate(buffer)
@@ -149,6 +151,17 @@ def test_a_batch_without_records_keeps_its_offsets(before: list[Record]) -> None
     last = list(iterate_headers(buffer))[-1]
     assert (last.base_offset, last.end_offset, last.record_count, last.end_position) == (4, 8, 0, len(buffer))
     assert [record.offset for record in decode_records(buffer)] == list(range(len(before)))
+    assert end_of_batches(buffer) == 8
+
+
+@pytest.mark.parametrize("length", [-13, -12, 0, HEADER_BYTES - 13])
+def test_the_end_of_batches_is_not_looked_for_behind_an_impossible_length(length: int) -> None:
+    assert end_of_batches(b"") == 0
+    buffer = build_batch(RECORDS, timestamp_ms=0) + build_batch(RECORDS, timestamp_ms=0, base_offset=4)
+    assert end_of_batches(memoryview(buffer)) == 8
+    struct.pack_into(">i", buffer, 8, length)
+    with pytest.raises(CorruptBatch, match=f"batch at byte 0 claims {length} bytes"):
+        end_of_batches(buffer)
 
 
 def test_control_batches_are_read_only_when_asked_for() -> None:

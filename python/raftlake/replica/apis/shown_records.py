@@ -16,7 +16,7 @@ from raftlake.raft.types import Offset
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.services import Services
 from raftlake.replica.tiering.remote_aborted import NotKnown
-from raftlake.wire.batches import iterate_headers, parse_header
+from raftlake.wire.batches import end_of_batches, parse_header
 from raftlake.wire.fetch_response import AbortedTransaction
 from raftlake.wire.shown import end_of_empty
 
@@ -64,27 +64,19 @@ def read_shown(
 def _with_aborted(node: Services, partition: Partition, offset: int, found: ShownRecords) -> ShownRecords:
     """What was read of one place, once it is known which of its transactions are aborted."""
     if offset >= partition.log.start_offset:
-        look = partial(partition.aborted, Offset(offset), Offset(_end_of(found.data)))
+        look = partial(partition.aborted, Offset(offset), Offset(end_of_batches(found.data)))
         known = node.findings.guarded(partition.group, look)
         if known is None:
             return ShownRecords(error=ErrorCode.KAFKA_STORAGE_ERROR)
         found.aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in known]
         return found
-    aborted = node.remote_aborted.find(partition, parse_header(found.data).base_offset, _end_of(found.data))
+    aborted = node.remote_aborted.find(partition, parse_header(found.data).base_offset, end_of_batches(found.data))
     if isinstance(aborted, TierError):
         return ShownRecords(error=ErrorCode.KAFKA_STORAGE_ERROR)
     if isinstance(aborted, NotKnown):
         return ShownRecords(missing=aborted.missing)
     found.aborted = aborted
     return found
-
-
-def _end_of(data: bytes) -> int:
-    """The exclusive end offset of whole batches."""
-    end = 0
-    for header in iterate_headers(data):
-        end = header.end_offset
-    return end
 
 
 def _read(node: Services, partition: Partition, offset: int, size_max: int, limit: Offset) -> ShownRecords:

@@ -306,9 +306,10 @@ class LogFacts:
         """The log has grown, and began segments at `begun`. Raises StorageError."""
         for offset in begun:
             self._save_at_base(offset)
-        # Without room for the index the next append tries again, and meanwhile no point is saved.
-        with suppress(DiskFull):
-            self._save_aborted(self._log.end_offset)
+        if self._aborted:
+            # Without room for the index the next append tries again, and meanwhile no point is saved.
+            with suppress(DiskFull):
+                self._save_aborted(self._log.end_offset)
         self.producers.settle(self._log.end_offset)
 
     def _save_at_base(self, offset: Offset) -> None:

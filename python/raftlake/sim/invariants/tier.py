@@ -4,6 +4,7 @@ commit (`sim.tier`)."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import pairwise
 
 from raftlake.kv.keys import TIER_PREFIX, TOPICS_PREFIX, tier_key
@@ -105,7 +106,13 @@ def _check_table(lineage: Lineage, shown: Shown, tiered: Tiered | None) -> None:
 def tiered_in(machine: StateMachine, lineage: Lineage) -> Tiered | None:
     """What the keys say of a lineage."""
     entry = machine.get(tier_key(id_to_text(lineage.group.topic_id), lineage.group.partition))
-    tiered = None if entry is None else decode_tiered(entry.value)
+    return None if entry is None else _tiered(entry.value)
+
+
+@lru_cache(maxsize=256)
+def _tiered(value: bytes) -> Tiered | None:
+    """Every node and every look has the same few values: a tenth of a run with a tier went into reading them again."""
+    tiered = decode_tiered(value)
     return tiered if isinstance(tiered, Tiered) else None
 
 

@@ -16,9 +16,9 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 
 /**
- * The JSON in which users, checkpoints and Spark's Kafka connector write offsets: {@code {"topic":{"0":23,"1":-2}}}. An offset is
- * the next one to read, so an end offset is exclusive. {@value #LATEST} stands for the latest offset and {@value #EARLIEST} for
- * the earliest, in options only.
+ * The JSON in which users, checkpoints and Spark's Kafka connector write offsets: {@code {"topic":{"0":23,"1":-2}}}. An offset
+ * is the next one to read, so an end offset is exclusive. {@value #LATEST} stands for the latest offset and {@value #EARLIEST}
+ * for the earliest, in options only.
  */
 public final class OffsetJson {
     public static final long LATEST = -1;

@@ -10,8 +10,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Logs of a raftlake quorum as a Spark source and sink, with the options and columns of Spark's Kafka connector: the connector in
- * Java, which does what the one in Python does.
+ * Logs of a raftlake quorum as a Spark source and sink, with the options and columns of Spark's Kafka connector: the connector
+ * in Java, which does what the one in Python does.
  */
 public class RaftlakeProvider implements TableProvider, DataSourceRegister {
     /** What users name. */

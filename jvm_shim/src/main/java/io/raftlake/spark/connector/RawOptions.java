@@ -11,8 +11,8 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 /**
- * Options as texts: known names only, looked up without regard to case, and read as numbers, flags, times. What cannot be used is
- * an IllegalArgumentException that names the option.
+ * Options as texts: known names only, looked up without regard to case, and read as numbers, flags, times. What cannot be used
+ * is an IllegalArgumentException that names the option.
  */
 public final class RawOptions {
     private static final Pattern DURATION = Pattern.compile("([0-9]+)\\s*(ms|s|m|min|h|d)?");
@@ -22,7 +22,9 @@ public final class RawOptions {
 
     private final Map<String, String> values = new LinkedHashMap<>();
 
-    /** All names are known: {@code meaningful}, {@code withoutEffect}, settings of clients, or behind {@code prefix} (or null). */
+    /**
+     * All names are known: {@code meaningful}, {@code withoutEffect}, settings of clients, or behind {@code prefix} (or null).
+     */
     public RawOptions(Map<String, String> raw, List<String> meaningful, List<String> withoutEffect, String prefix) {
         List<String> known = Stream.of(meaningful, withoutEffect, OptionNames.CLIENT_SETTINGS,
                 OptionNames.CLIENT_SETTINGS_WITHOUT_EFFECT).flatMap(List::stream).toList();

@@ -63,6 +63,11 @@ public final class Batches {
         waiting.sort(Comparator.comparingLong(Aborted::firstOffset));
     }
 
+    /** The offset at which the first batch begins; -1 where no batch is whole. */
+    public static long firstOffset(ByteBuffer data) {
+        return endOffset(data, Long.MAX_VALUE) < 0 ? -1 : data.getLong(data.position());
+    }
+
     /**
      * The offset behind the last whole batch that begins below {@code limit}; -1 where there is none. Headers are looked at
      * alone, and not checked.

@@ -50,8 +50,8 @@ class SourceOptionsTest {
 
     @Test
     void namesAreLookedUpWithoutRegardToCase() {
-        SourceOptions options = SourceOptions.of(raw("FAILONDATALOSS", "False", "maxTriggerDelay", "2 m", "Tier.Uri", " s3://b/t ",
-                "KAFKA.default.api.timeout.MS", "5", "tier.storage.aws_region", "eu", "kafka.group.id", "g"));
+        SourceOptions options = SourceOptions.of(raw("FAILONDATALOSS", "False", "maxTriggerDelay", "2 m", "Tier.Uri",
+                " s3://b/t ", "KAFKA.default.api.timeout.MS", "5", "tier.storage.aws_region", "eu", "kafka.group.id", "g"));
         assertFalse(options.failOnDataLoss());
         assertEquals(120_000, options.triggerDelayMsMax());
         assertEquals("s3://b/t", options.tier().uri());

@@ -17,7 +17,9 @@ public final class DataLoss extends RuntimeException {
         super(message + ". " + HOW_TO_GO_ON);
     }
 
-    /** The one decision about lost data: {@code failOnDataLoss} makes it an error, or a warning after which the query goes on. */
+    /**
+     * The one decision about lost data: {@code failOnDataLoss} makes it an error, or a warning after which the query goes on.
+     */
     static void report(String message, boolean fail) {
         if (fail) {
             throw new DataLoss(message);

@@ -205,7 +205,8 @@ class LogView {
         return found;
     }
 
-    private static SortedMap<TopicPartition, Long> all(Collection<TopicPartition> partitions, long value) {
+    /** The same for each of them. */
+    static SortedMap<TopicPartition, Long> all(Collection<TopicPartition> partitions, long value) {
         SortedMap<TopicPartition, Long> all = new TreeMap<>();
         partitions.forEach(partition -> all.put(partition, value));
         return all;

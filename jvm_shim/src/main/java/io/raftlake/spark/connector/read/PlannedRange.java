@@ -11,6 +11,7 @@ import org.apache.spark.sql.connector.read.InputPartition;
  *     already
  * @param nodeId where to read first; {@link io.raftlake.spark.log.RangeFetches#LEADER}: at the leader
  * @param replicas the nodes that hold the partition, as far as is known
+ * @param table where the range is read first; null: in the log
  */
 record PlannedRange(
         OffsetRange range,
@@ -19,5 +20,6 @@ record PlannedRange(
         int nodeId,
         List<Integer> replicas,
         boolean failOnDataLoss,
-        boolean readsCommitted)
+        boolean readsCommitted,
+        TablePiece table)
         implements InputPartition {}

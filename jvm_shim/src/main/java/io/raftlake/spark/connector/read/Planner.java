@@ -2,13 +2,18 @@ package io.raftlake.spark.connector.read;
 
 import io.raftlake.spark.connector.Errors;
 import io.raftlake.spark.connector.SourceOptions;
+import io.raftlake.spark.connector.TierOptions;
 import io.raftlake.spark.connector.TopicPartition;
+import io.raftlake.spark.connector.table.Span;
 import io.raftlake.spark.log.RangeFetches;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.SortedMap;
 import java.util.TreeMap;
+import java.util.function.Supplier;
+import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetPartitionReaderFactory;
 
 /** The tasks of a read. */
 final class Planner {
@@ -19,10 +24,15 @@ final class Planner {
 
     private final LogView view;
     private final SourceOptions options;
+    private final Tables tables;
+    private final Supplier<ParquetPartitionReaderFactory> parquet;
 
-    Planner(LogView view, SourceOptions options) {
+    /** {@code parquet} gives Spark's readers of tables' files; it is asked where a table is read. */
+    Planner(LogView view, SourceOptions options, Tables tables, Supplier<ParquetPartitionReaderFactory> parquet) {
         this.view = view;
         this.options = options;
+        this.tables = tables;
+        this.parquet = parquet;
     }
 
     /** The tasks of a batch query: everything between its two positions that may be wanted. */
@@ -47,30 +57,53 @@ final class Planner {
 
     /** {@code topicIds} by name: those that the ranges are of. */
     List<PlannedRange> tasks(List<OffsetRange> ranges, Map<String, String> topicIds, Wanted wanted) {
+        List<OffsetRange> narrowed = ranges.stream().map(wanted::narrow).filter(Objects::nonNull).toList();
+        Map<TopicPartition, Span> shown = tables.shown(narrowed, topicIds);
         List<OffsetRange> cut = new ArrayList<>();
-        for (OffsetRange range : ranges) {
-            OffsetRange narrowed = wanted.narrow(range);
-            narrowed = narrowed == null || wanted.usMin() == null ? narrowed : fromTime(narrowed, wanted.usMin());
-            if (narrowed != null) {
-                cut.add(narrowed);
+        for (OffsetRange range : narrowed) {
+            Span span = shown.get(range.at());
+            for (OffsetRange piece : Seam.split(range, span)) {
+                cut.addAll(span != null && span.holds(piece.start()) ? ofTable(piece, span, wanted) : ofLog(piece, wanted));
             }
         }
         List<PlannedRange> tasks = new ArrayList<>();
         for (OffsetRange piece : Ranges.split(cut, options.partitionsMin(), options.recordsPerPartitionMax())) {
             List<Integer> replicas = view.replicas(piece.at());
             tasks.add(new PlannedRange(piece, topicIds.get(piece.at().topic()), options.quorum(),
-                    chooseNode(replicas, piece, tasks.size()), replicas, options.failOnDataLoss(), options.readsCommitted()));
+                    chooseNode(replicas, piece, tasks.size()), replicas, options.failOnDataLoss(), options.readsCommitted(),
+                    table(piece, shown.get(piece.at()))));
         }
         return tasks;
     }
 
-    /** A range from its first record on that is as late as a time; null where none is. Records have milliseconds. */
-    private OffsetRange fromTime(OffsetRange range, long usMin) {
+    private static List<OffsetRange> ofTable(OffsetRange piece, Span span, Wanted wanted) {
+        List<OffsetRange> cut = new ArrayList<>();
+        for (OffsetRange kept : Seam.withTimes(piece, span, wanted)) {
+            cut.addAll(Seam.cutByBytes(kept, span.within(kept.start(), kept.end()), Seam.TASK_BYTES));
+        }
+        return cut;
+    }
+
+    /** Null for a range of the log. */
+    private TablePiece table(OffsetRange piece, Span span) {
+        if (span == null || !span.holds(piece.start())) {
+            return null;
+        }
+        boolean readsLog = options.tier().mode() != TierOptions.Mode.REMOTE;
+        return TablePiece.of(parquet.get(), piece, span.within(piece.start(), piece.end()), readsLog);
+    }
+
+    /** A range of the log from its first record on that is as late as a time. Records have milliseconds. */
+    private List<OffsetRange> ofLog(OffsetRange range, Wanted wanted) {
+        Long usMin = wanted.usMin();
+        if (usMin == null) {
+            return List.of(range);
+        }
         SortedMap<TopicPartition, Long> asked = new TreeMap<>();
         asked.put(range.at(), Math.max(0, -Math.floorDiv(-usMin, US_PER_MS)));
         long found = view.atTimestamps(asked).getOrDefault(range.at(), range.start());
         long start = found < 0 ? range.end() : Math.max(range.start(), found);
-        return start < range.end() ? range.within(start, range.end()) : null;
+        return start < range.end() ? List.of(range.within(start, range.end())) : List.of();
     }
 
     /** Neighbouring tasks read from different nodes, and a partition's from the same one in every batch. */

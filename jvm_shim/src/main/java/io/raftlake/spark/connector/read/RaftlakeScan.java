@@ -1,13 +1,15 @@
 package io.raftlake.spark.connector.read;
 
 import io.raftlake.spark.connector.SourceOptions;
-import io.raftlake.spark.log.LogReads;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetPartitionReaderFactory;
 import org.apache.spark.sql.types.StructType;
 
 /** One query of the topics, batch or stream. */
@@ -16,6 +18,7 @@ final class RaftlakeScan implements Scan {
     private final StructType columns;
     private final Wanted wanted;
     private final long rowsMax;
+    private ParquetPartitionReaderFactory parquet;
 
     RaftlakeScan(SourceOptions options, StructType columns, Wanted wanted, long rowsMax) {
         this.options = options;
@@ -57,8 +60,21 @@ final class RaftlakeScan implements Scan {
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
         SourceOptions ofStream = options.forStream();
-        LogReads client = RaftlakeScanBuilder.client(ofStream.quorum());
-        return new RaftlakeStream(ofStream, client, new LogView(client, ofStream), readers());
+        Sources sources = Sources.of(ofStream);
+        return new RaftlakeStream(ofStream, sources.client(), sources.view(), planner(sources, ofStream), readers());
+    }
+
+    private Planner planner(Sources sources, SourceOptions ofQuery) {
+        return new Planner(sources.view(), ofQuery, sources.tables(), () -> parquet(sources.conf()));
+    }
+
+    /** Made once: it sends the settings of file systems to the executors. */
+    private ParquetPartitionReaderFactory parquet(Configuration conf) {
+        if (parquet == null) {
+            SparkSession session = (SparkSession) org.apache.spark.sql.SparkSession.active();
+            parquet = TablePiece.readers(session, conf, columns);
+        }
+        return parquet;
     }
 
     private PartitionReaderFactory readers() {
@@ -74,8 +90,7 @@ final class RaftlakeScan implements Scan {
 
         @Override
         public InputPartition[] planInputPartitions() {
-            LogView view = new LogView(RaftlakeScanBuilder.client(ofBatch.quorum()), ofBatch);
-            return new Planner(view, ofBatch).batch(wanted).toArray(InputPartition[]::new);
+            return planner(Sources.of(ofBatch), ofBatch).batch(wanted).toArray(InputPartition[]::new);
         }
 
         @Override

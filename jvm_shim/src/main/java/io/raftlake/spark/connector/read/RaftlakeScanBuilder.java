@@ -3,7 +3,6 @@ package io.raftlake.spark.connector.read;
 import io.raftlake.spark.connector.Columns;
 import io.raftlake.spark.connector.Quorum;
 import io.raftlake.spark.connector.SourceOptions;
-import io.raftlake.spark.connector.TierOptions;
 import io.raftlake.spark.log.Bootstrap;
 import io.raftlake.spark.log.LogReads;
 import io.raftlake.spark.quorum.QuorumUnavailableException;
@@ -30,35 +29,24 @@ public final class RaftlakeScanBuilder
     private long rowsMax = Long.MAX_VALUE;
 
     public RaftlakeScanBuilder(SourceOptions options) {
-        requireLog(options.tier());
         this.options = options;
         this.columns = Columns.ofSource(options.includeHeaders());
     }
 
     /** What can be refused before any query runs: no reachable node, topics and partitions that do not exist. */
     public static void requireReadable(SourceOptions options) {
-        requireLog(options.tier());
         Quorum.Patience patience = options.quorum().patience();
         Quorum.Patience once = new Quorum.Patience(
                 Math.min(FIRST_CONTACT_MS, patience.askMs()), 0, 0, patience.requestMs());
         SourceOptions soon = options.with(new Quorum(options.quorum().servers(), options.quorum().clientId(), once));
         try {
-            new Positions(new LogView(client(soon.quorum()), soon), soon).requireReadable();
+            new Positions(Sources.of(soon).view(), soon).requireReadable();
         } catch (UncheckedIOException outage) {
             if (outage.getCause() instanceof QuorumUnavailableException away) {
                 throw new UncheckedIOException(new QuorumUnavailableException(Asking.line(
                         "no reachable node among " + options.quorum().servers() + " (" + away.getMessage() + ")")));
             }
             throw outage;
-        }
-    }
-
-    /** The nodes serve what they have copied to a remote tier, so the log is whole. */
-    private static void requireLog(TierOptions tier) {
-        if (tier.isStrict()) {
-            throw new IllegalArgumentException("Option '"
-                    + (tier.uri() == null ? "tier' is 'remote" : "tier.uri' is '" + tier.uri())
-                    + "', and the connector in Java reads no tables: the nodes serve their records. Leave the option out");
         }
     }
 

@@ -35,11 +35,11 @@ final class RaftlakeStream implements MicroBatchStream, SupportsTriggerAvailable
     private final StreamPlanner planner;
     private TopicNotes notes;
 
-    RaftlakeStream(SourceOptions options, LogReads client, LogView view, PartitionReaderFactory readers) {
+    RaftlakeStream(SourceOptions options, LogReads client, LogView view, Planner tasks, PartitionReaderFactory readers) {
         this.options = options;
         this.client = client;
         this.readers = readers;
-        this.planner = new StreamPlanner(view, options, () -> System.nanoTime() / NS_PER_MS);
+        this.planner = new StreamPlanner(view, options, tasks, () -> System.nanoTime() / NS_PER_MS);
     }
 
     @Override

@@ -1,17 +1,7 @@
 package io.raftlake.spark.connector.read;
 
-import io.raftlake.spark.log.Batches;
-import io.raftlake.spark.log.Logs.Partition;
-import io.raftlake.spark.log.LogReads;
-import io.raftlake.spark.log.OffsetRangeException;
-import io.raftlake.spark.log.RangeFetches;
-import io.raftlake.spark.log.RangeFetches.Got;
-import io.raftlake.spark.log.UnknownTopicException;
-import io.raftlake.spark.quorum.QuorumUnavailableException;
 import java.io.IOException;
-import java.util.HashSet;
-import java.util.List;
-import java.util.Set;
+import org.apache.spark.TaskKilledException;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.types.StructType;
@@ -20,60 +10,72 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Executor: one range of the log as batches of columns. The next piece is fetched while the last one is used. The invariant: a
- * range is read whole, or the task fails; only with {@code failOnDataLoss} false may its beginning be missing. Another node is
- * asked before a task fails.
+ * Executor: one task, from the topic's table or from the log. What this machine cannot read of a table the nodes serve, from
+ * the offset on that was not handed out yet.
  */
 final class RangeReader implements PartitionReader<ColumnarBatch> {
     private static final Logger LOG = LoggerFactory.getLogger(RangeReader.class);
-    private static final long NS_PER_MS = 1_000_000;
 
     private final PlannedRange task;
-    private final OffsetRange range;
-    private final LogReads client;
-    private final RecordBlock block;
-    private final Prefetch fetches;
-    private final Set<Integer> damaged = new HashSet<>();
+    private final StructType columns;
     private final ReadMetrics metrics = new ReadMetrics();
     private long rowsLeft;
+    private TableReader table;
+    private LogRangeReader log;
 
-    private RecordDecoder decoder;
-    private Got got;
-    private long position;
-    private long progressedAtNs = System.nanoTime();
-
+    /** It stops after {@code rowsMax} rows or some more. */
     RangeReader(PlannedRange task, StructType columns, long rowsMax) {
         this.task = task;
-        this.range = task.range();
-        this.client = RaftlakeScanBuilder.client(task.quorum());
-        this.block = new RecordBlock(columns, range.at());
+        this.columns = columns;
         this.rowsLeft = rowsMax;
-        this.position = range.start();
-        Partition at = new Partition(range.at().topic(), range.at().partition());
-        RangeFetches bytes = task.topicId() == null
-                ? null : new RangeFetches(client, at, task.topicId(), task.readsCommitted());
-        this.fetches = new Prefetch(bytes, range.end(), rowsMax, task.nodeId());
+        if (task.table() == null) {
+            readLog(task.range().start());
+        } else {
+            table = new TableReader(task.table(), task.range(), columns, task.readsCommitted());
+        }
+    }
+
+    private void readLog(long start) {
+        log = new LogRangeReader(task, start, columns, rowsLeft, metrics);
     }
 
     @Override
     public boolean next() throws IOException {
-        while (rowsLeft > 0) {
-            if (decoder != null && fill()) {
-                rowsLeft -= block.rows();
-                metrics.rows(block.rows());
-                return true;
-            }
-            if (position >= range.end()) {
-                return false;
-            }
-            fetch();
+        if (rowsLeft <= 0 || !hasMore()) {
+            return false;
         }
-        return false;
+        int rows = get().numRows();
+        rowsLeft -= rows;
+        metrics.rows(rows);
+        return true;
+    }
+
+    private boolean hasMore() throws IOException {
+        if (log == null) {
+            try {
+                return table.next();
+            } catch (IOException | RuntimeException problem) {
+                leaveTable(problem);
+            }
+        }
+        return log.next();
+    }
+
+    private void leaveTable(Exception problem) throws IOException {
+        if (problem instanceof TaskKilledException || Thread.currentThread().isInterrupted() || !task.table().readsLog()) {
+            if (problem instanceof RuntimeException unchecked) {
+                throw unchecked;
+            }
+            throw (IOException) problem;
+        }
+        LOG.warn("{}: {}; reading from the log", task.range(), problem.getMessage());
+        table.close();
+        readLog(table.position());
     }
 
     @Override
     public ColumnarBatch get() {
-        return block.batch();
+        return log == null ? table.batch() : log.batch();
     }
 
     @Override
@@ -82,108 +84,12 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     }
 
     @Override
-    public void close() {
-        fetches.close();
-    }
-
-    /** False where the fetch has no more rows, or is damaged; position is where to go on. */
-    private boolean fill() throws IOException {
-        long before = position;
-        boolean isFilled = false;
-        try {
-            isFilled = decoder.fill();
-        } catch (IOException damage) {
-            leaveDamaged(damage);
-            decoder = null;
-            return false;
+    public void close() throws IOException {
+        if (table != null) {
+            table.close();
         }
-        position = Math.max(position, decoder.next());
-        if (position > before) {
-            progressedAtNs = System.nanoTime();
-        }
-        if (!isFilled) {
-            decoder = null;
-        }
-        return isFilled;
-    }
-
-    /** The next piece, and the one behind it is asked for. */
-    private void fetch() throws IOException {
-        if (task.topicId() == null) {
-            lose(range.end(), new UnknownTopicException("the topic of " + range.at() + " is gone"));
-            return;
-        }
-        long began = System.nanoTime();
-        try {
-            got = fetches.take(position);
-            metrics.fetched(got.data().remaining(), System.nanoTime() - began);
-            long behind = Math.min(range.end(), Batches.endOffset(got.data(), range.end()));
-            if (behind <= position) {
-                requirePatience(null);
-                return;
-            }
-            fetches.learn(got.data().remaining(), behind - position);
-            decoder = new RecordDecoder(got, position, range.end(), block);
-            if (behind < range.end() && behind - position < rowsLeft) {
-                fetches.ask(behind);
-            }
-        } catch (QuorumUnavailableException outage) {
-            metrics.retried();
-            requirePatience(outage);
-        } catch (OffsetRangeException outside) {
-            metrics.retried();
-            refuse(outside);
-        } catch (UnknownTopicException gone) {
-            lose(range.end(), gone);
-        }
-    }
-
-    /** What a leader says that it does not hold is lost, unless the log is proven to reach beyond. */
-    private void refuse(OffsetRangeException outside) throws IOException {
-        if (outside.logStart() > position) {
-            lose(Math.min(range.end(), outside.logStart()), outside);
-        } else if (isProvenThere()) {
-            // Of a leader that was replaced, cut off from the others, and does not know it yet.
-            requirePatience(null);
-        } else {
-            lose(range.end(), outside);
-        }
-    }
-
-    private boolean isProvenThere() throws IOException {
-        int number = range.at().partition();
-        try {
-            return client.readOffset(range.at().topic(), List.of(number)).get(number) > position;
-        } catch (UnknownTopicException gone) {
-            return false;
-        }
-    }
-
-    private void lose(long resume, Exception cause) {
-        DataLoss.report("Cannot fetch records in [" + position + ", " + resume + ") of " + range.at() + " (" + cause.getMessage()
-                + ")", task.failOnDataLoss());
-        position = resume;
-    }
-
-    /** A node that sends damaged batches has a bad disk; the other replicas hold the same offsets. */
-    private void leaveDamaged(IOException damage) throws IOException {
-        damaged.add(got.nodeId());
-        List<Integer> sound = task.replicas().stream().filter(node -> !damaged.contains(node)).toList();
-        if (sound.isEmpty()) {
-            throw new IOException(range + ": " + damage.getMessage(), damage);
-        }
-        LOG.warn("{}: node {} sent damage ({}); reading from node {}", range, got.nodeId(), damage.getMessage(), sound.get(0));
-        metrics.retried();
-        fetches.use(sound.get(0));
-    }
-
-    /** Another try, at the leader, unless there was no progress for as long as the query may wait. */
-    private void requirePatience(IOException cause) throws IOException {
-        fetches.use(RangeFetches.LEADER);
-        long stalledMs = (System.nanoTime() - progressedAtNs) / NS_PER_MS;
-        if (stalledMs > task.quorum().patience().totalMs()) {
-            String told = range + ": no node had offset " + position + " for " + stalledMs + " ms";
-            throw new IOException(cause == null ? told : told + ": " + cause.getMessage(), cause);
+        if (log != null) {
+            log.close();
         }
     }
 }

@@ -42,8 +42,8 @@ final class RecordDecoder {
     }
 
     /**
-     * Fills the block with more rows; false where the fetch has none. An IOException for a batch that is damaged: the rows of the
-     * batches before it stay unread.
+     * Fills the block with more rows; false where the fetch has none. An IOException for a batch that is damaged: the rows of
+     * the batches before it stay unread.
      */
     boolean fill() throws IOException {
         block.clear();
@@ -135,7 +135,8 @@ final class RecordDecoder {
                 in.at = behind;
             }
         } catch (IndexOutOfBoundsException damaged) {
-            throw new IOException("the batch at offset " + batches.baseOffset() + " is damaged: " + damaged.getMessage(), damaged);
+            String told = "the batch at offset " + batches.baseOffset() + " is damaged: " + damaged.getMessage();
+            throw new IOException(told, damaged);
         }
     }
 

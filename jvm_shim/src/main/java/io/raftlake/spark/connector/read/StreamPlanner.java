@@ -52,10 +52,10 @@ final class StreamPlanner {
     private Long lookedAtMs;
 
     /** {@code nowMs}: of a clock that only goes forward. */
-    StreamPlanner(LogView view, SourceOptions options, LongSupplier nowMs) {
+    StreamPlanner(LogView view, SourceOptions options, Planner planner, LongSupplier nowMs) {
         this.view = view;
         this.options = options;
-        this.planner = new Planner(view, options);
+        this.planner = planner;
         this.nowMs = nowMs;
     }
 
@@ -155,8 +155,8 @@ final class StreamPlanner {
     }
 
     /**
-     * Ends at or above the start. A replica that lags may name an older end: then the end is the start, and no data is lost. Data
-     * is lost where an end is proven to lie below the start, or the name's topic has another id.
+     * Ends at or above the start. A replica that lags may name an older end: then the end is the start, and no data is lost.
+     * Data is lost where an end is proven to lie below the start, or the name's topic has another id.
      */
     private SortedMap<TopicPartition, Long> withoutLost(
             SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> ends) {
@@ -173,7 +173,7 @@ final class StreamPlanner {
                 report("Topic " + partition.topic() + " was deleted and created again, offsets of " + partition
                         + " begin anew");
                 lost.add(partition);
-            } else if (proven.getOrDefault(partition, ends.get(partition)) < start.get(partition) && proven.containsKey(partition)) {
+            } else if (proven.getOrDefault(partition, Long.MAX_VALUE) < start.get(partition)) {
                 report(changed(partition, start.get(partition), proven.get(partition)));
                 lost.add(partition);
             }

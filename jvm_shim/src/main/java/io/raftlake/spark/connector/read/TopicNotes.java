@@ -16,9 +16,9 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * Which topic a streaming query has read under a name, over its restarts: the key {@code /sources/<query id>/<topic>} has the JSON
- * {@code {"topic_id": "<32 hexadecimal digits>"}}, as the connector in Python writes it. A topic that was deleted and created
- * again while the query was down has another id, and the offsets of the checkpoint mean other records.
+ * Which topic a streaming query has read under a name, over its restarts: the key {@code /sources/<query id>/<topic>} has the
+ * JSON {@code {"topic_id": "<32 hexadecimal digits>"}}, as the connector in Python writes it. A topic that was deleted and
+ * created again while the query was down has another id, and the offsets of the checkpoint mean other records.
  */
 final class TopicNotes {
     private static final ObjectMapper MAPPER = new ObjectMapper();
@@ -37,8 +37,8 @@ final class TopicNotes {
     }
 
     /**
-     * Looks, the first time for each id, and writes down what is not there yet. {@link DataLoss} where the query has read another
-     * topic of this name, unless this run itself has found that the topic {@code wasRecreated}.
+     * Looks, the first time for each id, and writes down what is not there yet. {@link DataLoss} where the query has read
+     * another topic of this name, unless this run itself has found that the topic {@code wasRecreated}.
      */
     void note(String topic, String topicId, boolean wasRecreated) throws IOException {
         if (topicId.equals(noted.get(topic))) {

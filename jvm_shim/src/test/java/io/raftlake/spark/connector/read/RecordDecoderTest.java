@@ -95,8 +95,8 @@ class RecordDecoderTest {
 
     @Test
     void everythingThatARecordCanHave() throws IOException {
-        byte[] batch = new BatchBytes(100).at(5, false).add(0, "k", "v", "h", "1", "é", null).add(1, null, "").add(300, "", null)
-                .bytes();
+        byte[] batch = new BatchBytes(100).at(5, false).add(0, "k", "v", "h", "1", "é", null).add(1, null, "")
+                .add(300, "", null).bytes();
         assertEquals(List.of("k v t 3 100 5000 0 h=1,é=-,", "-  t 3 101 6000 0 -", " - t 3 400 305000 0 -"),
                 rows(got(batch), 0, 1_000, ALL));
         assertEquals(401, next);
@@ -175,6 +175,8 @@ class RecordDecoderTest {
         assertEquals(5, next);
         assertEquals(5, Batches.endOffset(got(whole, piece).data(), 9));
         assertEquals(-1, Batches.endOffset(got(whole).data(), 4));
+        assertEquals(4, Batches.firstOffset(got(whole, piece).data()));
+        assertEquals(-1, Batches.firstOffset(got(piece).data()));
         assertFalse(new RecordDecoder(got(), 0, 9, new RecordBlock(ALL, AT)).fill());
     }
 
@@ -182,7 +184,7 @@ class RecordDecoderTest {
     void numbersOfAllLengths() {
         Varints in = new Varints();
         in.bytes = new byte[] {1, (byte) 0x80, 1, (byte) 0xFE, (byte) 0xFF, (byte) 0xFF, (byte) 0xFF, 0x0F,
-            (byte) 0xFF, (byte) 0xFF, (byte) 0xFF, (byte) 0xFF, (byte) 0xFF, (byte) 0xFF, (byte) 0xFF, (byte) 0xFF, (byte) 0xFF, 1};
+            -1, -1, -1, -1, -1, -1, -1, -1, -1, 1};
         assertEquals(List.of(-1, 64, Integer.MAX_VALUE), List.of(in.varint(), in.varint(), in.varint()));
         assertEquals(Long.MIN_VALUE, in.varlong());
         assertThrows(ArrayIndexOutOfBoundsException.class, in::varint);

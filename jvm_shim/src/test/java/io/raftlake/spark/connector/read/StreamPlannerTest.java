@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.raftlake.spark.connector.OffsetJson;
 import io.raftlake.spark.connector.SourceOptions;
 import io.raftlake.spark.connector.TopicPartition;
+import io.raftlake.spark.connector.table.Span;
 import io.raftlake.spark.log.RangeFetches;
 import java.util.Collection;
 import java.util.HashMap;
@@ -16,6 +17,7 @@ import java.util.SortedMap;
 import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -102,11 +104,23 @@ class StreamPlannerTest {
         }
     }
 
+    private static final class NoTables extends Tables {
+        private NoTables(SourceOptions options) {
+            super(null, options, new Configuration(false), null);
+        }
+
+        @Override
+        Map<TopicPartition, Span> shown(List<OffsetRange> ranges, Map<String, String> topicIds) {
+            return Map.of();
+        }
+    }
+
     private StreamPlanner plan(String... pairs) {
         for (int index = 0; index < pairs.length; index += 2) {
             raw.put(pairs[index], pairs[index + 1]);
         }
-        planner = new StreamPlanner(view, SourceOptions.of(raw).forStream(), () -> nowMs);
+        SourceOptions options = SourceOptions.of(raw).forStream();
+        planner = new StreamPlanner(view, options, new Planner(view, options, new NoTables(options), null), () -> nowMs);
         return planner;
     }
 
