@@ -1,5 +1,5 @@
-"""The exactly-once sink in Java against Spark's Kafka sink on Kafka and against the sink in Python: bulk writes of the same rows,
-and tiny micro-batches from topic to topic.
+"""The exactly-once sink in Java against Spark's Kafka sink on Kafka and against the sink in Python: bulk writes of the same
+rows, and tiny micro-batches from topic to topic.
 
 Writes alternate, in one session. Spark's Kafka sink is at-least-once, with acks=all, and tuned: batches of 512 KiB that wait
 10 ms for more rows. Micro-batches have 40 rows each, and Spark's default checkpoint on a local disk.

@@ -108,9 +108,7 @@ def test_no_rows_are_no_error(connector: Connector, topic: Topic) -> None:
     ],
     ids=lambda given: " ".join(given) if isinstance(given, dict) else "",
 )
-def test_options_that_cannot_be_used_are_named(
-    connector: Connector, topic: Topic, options: dict[str, str], words: str
-) -> None:
+def test_options_that_cannot_be_used_are_named(connector: Connector, topic: Topic, options: dict[str, str], words: str) -> None:
     chosen = {"topic": topic(1), **options}
     with pytest.raises(Exception) as raised:
         save(connector, frame_of(connector, 1), None, **chosen)
@@ -141,9 +139,7 @@ def test_columns_that_cannot_be_written_are_named(connector: Connector, topic: T
     ],
     ids=["partition", "null topic", "missing topic"],
 )
-def test_nothing_of_a_write_with_a_poisoned_row_is_visible(
-    connector: Connector, topic: Topic, column: str, words: str
-) -> None:
+def test_nothing_of_a_write_with_a_poisoned_row_is_visible(connector: Connector, topic: Topic, column: str, words: str) -> None:
     name = topic(2)
     rows = connector.spark.range(1000).selectExpr("cast(id as string) as value", column.format(topic=name))
     with pytest.raises(Exception) as raised:
@@ -220,9 +216,7 @@ def test_a_batch_that_spark_repeats_is_not_written_again(
     assert values(connector, target) == [f"v{number:02}" for number in range(40)]
 
 
-def test_a_stream_that_was_replaced_is_told_by_whom(
-    connector: Connector, client: Client, topic: Topic, tmp_path: Path
-) -> None:
+def test_a_stream_that_was_replaced_is_told_by_whom(connector: Connector, client: Client, topic: Topic, tmp_path: Path) -> None:
     source, target, checkpoint = topic(1), topic(1), tmp_path / "checkpoint"
     client.append(source, b"first")
     reader = connector.spark.readStream.format(connector.format).option("kafka.bootstrap.servers", connector.servers)
@@ -279,7 +273,7 @@ def test_topics_are_tables_of_a_catalog(both: dict[str, Connector], client: Clie
     assert [bytes(row.value) for row in spark.table(f"lake.`{copied}`").collect()] == [b"v"]
     shown = {row.tableName for row in spark.sql("SHOW TABLES IN lake").collect()}
     assert {name, copied} <= shown
-    with pytest.raises(Exception, match="a table of raftlake is a topic: its columns are .* Leave out the column amount"):
+    with pytest.raises(Exception, match=r"a table of raftlake is a topic: its columns are .* Leave out the column amount"):
         spark.sql("CREATE TABLE lake.other (amount INT)")
     spark.sql(f"DROP TABLE lake.`{name}`")
     wait_until(lambda: not spark.catalog.tableExists(f"lake.`{name}`"), "the end of the topic", QUERY_TIMEOUT_S)

@@ -1,8 +1,8 @@
 """A query from the topic `in` to the topic `out`, run by tests/spark/test_spark_sink_kills.py, which kills it.
 
-Arguments: bootstrap servers, the checkpoint location, the name of the format, a directory for this process. There it leaves `run` (the run id), `query`
-(the query id) and, when the query has ended, `error` (why; empty where a file `stop` was found). The first attempt of a task
-fails at rows whose value ends with 17, when it may have written others.
+Arguments: bootstrap servers, the checkpoint location, the name of the format, a directory for this process. There it leaves
+`run` (the run id), `query` (the query id) and, when the query has ended, `error` (why; empty where a file `stop` was found).
+The first attempt of a task fails at rows whose value ends with 17, when it may have written others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark_raftlake import configure
 
 sys.path.append(str(Path(__file__).parents[1] / "kits"))
-from connectorkit import register_python  # noqa: E402
+from connectorkit import register_python
 
 bootstrap, location, name_of_format, own = sys.argv[1:]
 directory = Path(own)
