@@ -9,7 +9,9 @@ import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Deque;
+import java.util.List;
 
 /**
  * A connection to one node with many requests on their way. It never blocks: its owner selects, then calls {@link #work}. Answers
@@ -23,6 +25,7 @@ final class Pipe implements Closeable {
     }
 
     private static final int SMALLEST_FRAME_BYTES = 5;
+    private static final int WRITE_BYTES = 128 << 10;
 
     private record Sent(int correlation, Object request) {}
 
@@ -92,15 +95,35 @@ final class Pipe implements Closeable {
 
     private void write() throws IOException {
         while (!outgoing.isEmpty()) {
-            ByteBuffer[] some = outgoing.toArray(ByteBuffer[]::new);
-            long count = channel.write(some);
-            while (!outgoing.isEmpty() && !outgoing.peekFirst().hasRemaining()) {
-                outgoing.pollFirst();
-            }
-            if (count == 0) {
+            if (writeSome() > 0) {
                 return;
             }
         }
+    }
+
+    /** Writes the next bytes, some at a time, for the channel copies all that it is offered. How many it did not take. */
+    private long writeSome() throws IOException {
+        List<ByteBuffer> some = new ArrayList<>();
+        int left = WRITE_BYTES;
+        for (ByteBuffer each : outgoing) {
+            if (left == 0) {
+                break;
+            }
+            some.add(each.slice(each.position(), Math.min(left, each.remaining())));
+            left -= some.get(some.size() - 1).remaining();
+        }
+        long count = channel.write(some.toArray(ByteBuffer[]::new));
+        long over = WRITE_BYTES - left - count;
+        while (!outgoing.isEmpty() && (count > 0 || !outgoing.getFirst().hasRemaining())) {
+            ByteBuffer first = outgoing.getFirst();
+            int taken = (int) Math.min(count, first.remaining());
+            first.position(first.position() + taken);
+            count -= taken;
+            if (!first.hasRemaining()) {
+                outgoing.removeFirst();
+            }
+        }
+        return over;
     }
 
     private void read(Listener listener) throws IOException {

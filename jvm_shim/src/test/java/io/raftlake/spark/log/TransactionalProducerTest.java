@@ -110,6 +110,20 @@ class TransactionalProducerTest {
     }
 
     @Test
+    void moreThanASocketTakesAtOnceArrivesWhole() throws IOException {
+        node.next(Api.PRODUCE, Step.served(), Step.lostAfter());
+        List<String> expected = new ArrayList<>();
+        try (TransactionalProducer producer = producer(Codec.NONE)) {
+            for (int number = 0; number < 40; number++) {
+                expected.add((number + "-").repeat(300_000));
+                append(producer, expected.get(number));
+            }
+            producer.flush();
+            assertEquals(expected, values());
+        }
+    }
+
+    @Test
     void whatPassesIsSentAgain() throws IOException {
         node.next(Api.PRODUCE, Step.refused(Code.NOT_LEADER_OR_FOLLOWER), Step.served(), Step.refused(Code.CONCURRENT_TRANSACTIONS),
                 Step.doubted(Code.REQUEST_TIMED_OUT), Step.of(Step.What.GARBAGE));
