@@ -82,13 +82,16 @@ def restore(drivers: Drivers, directory: Path) -> Result:
     rounds = Rounds()
     for number in range(ROUNDS):
         source = directory / f"large-{number}"
-        write_files(source, [LARGE, 1000])
+        write_files(source, [LARGE])
         kinds = (
             ("quorum", f"raftlake://bench/large-{number}", rounds.ours),
             ("default", str(directory / f"large-state-{number}"), rounds.peers),
         )
         for kind, location, _ in kinds:
             drivers.run(kind, "fill", location, source)
+        write_files(source, [1000], first=1)
+        for kind, location, _ in kinds:
+            drivers.run(kind, "grow", location, source)
         write_files(source, [10], first=2)
         for kind, location, values in kinds:
             values.append(drivers.run(kind, "restore", location, source)["load_ms"])

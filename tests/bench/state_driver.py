@@ -4,7 +4,8 @@ Arguments: where the checkpoint is (quorum, default, slow), what is done (`batch
 directory of the input, bootstrap servers, HTTP servers, the jar with SlowFileSystem.
 
 - `batches`: all files; the median duration of a batch behind the first ones, in ms.
-- `fill`: all files there are, with a snapshot of the state behind the first one.
+- `fill`: all files there are; ends when the checkpoint has a snapshot of the state behind the last one.
+- `grow`: all files there are, without a further snapshot.
 - `restore`: the file that came since, in a process that has no state yet; how long its task took to load the state, in ms.
 """
 
@@ -14,18 +15,39 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
 from pyspark_raftlake import configure
 
 WARM = 10
+SNAPSHOT_LIMIT_S = 120
 STORE = "spark.sql.streaming.stateStore"
 PEER = {
     f"{STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     f"{STORE}.rocksdb.changelogCheckpointing.enabled": "true",
     f"{STORE}.checkpointFormatVersion": "2",
 }
+
+
+def snapshots() -> Iterator[int]:
+    """The versions of the store's snapshots, as their files say."""
+    path = spark._jvm.org.apache.hadoop.fs.Path(f"{location}/state/0/0")
+    for status in path.getFileSystem(spark._jsc.hadoopConfiguration()).listStatus(path):
+        name = status.getPath().getName()
+        if name.endswith(".zip"):
+            yield int(name.removesuffix(".zip").split("_")[0])
+
+
+def await_snapshot(version: int) -> None:
+    """Spark's maintenance makes snapshots in its own time."""
+    end_s = time.monotonic() + SNAPSHOT_LIMIT_S
+    while version not in snapshots():
+        if time.monotonic() > end_s:
+            raise TimeoutError(f"{location} has no snapshot of version {version} after {SNAPSHOT_LIMIT_S} s")
+        time.sleep(0.2)
+
 
 kind, what, location, source, bootstrap, http, slow_jar = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "2g")
@@ -61,6 +83,5 @@ else:
     found |= {"rows": operator[-1]["numRowsTotal"], "replayed": operator[-1]["customMetrics"]["rocksdbNumReplayChangelogFiles"]}
 print(json.dumps(found))
 if what == "fill":
-    # Spark's maintenance makes the snapshot in its own time.
-    time.sleep(15)
+    await_snapshot(progress[-1]["batchId"] + 1)
 spark.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.jvm_mutants.catalogue import JvmMutant
 
 KNOWN = ("checkpoint.NewestBatchTest", "checkpoint.KnownBatchesTest", "checkpoint.OwnershipTest")
+WRITTEN = ("checkpoint.WrittenFilesTest", "checkpoint.KnownBatchesTest")
 
 OWNER_MUTANTS = (
     JvmMutant(
@@ -51,8 +52,40 @@ OWNER_MUTANTS = (
         "tasks-know-too",
         "a task takes a file that the driver wrote for absent",
         "checkpoint/Ownership.java",
-        "return isLog && run.isOfDriver() ?",
-        "return isLog ?",
+        "return (isLog || isLogOfSource(directory)) && run.isOfDriver()",
+        "return isLog || isLogOfSource(directory)",
         KNOWN,
+    ),
+    JvmMutant(
+        "refused-file-is-kept",
+        "a driver reads back a batch that the quorum refused",
+        "checkpoint/WrittenFiles.java",
+        "            copy = null;\n            out.close();\n",
+        "            put(file, whole.toByteArray());\n            out.close();\n",
+        WRITTEN,
+    ),
+    JvmMutant(
+        "deleted-file-is-kept",
+        "a driver finds a batch of a source that it deleted",
+        "checkpoint/CheckpointFiles.java",
+        "            written.forget(whole(given));\n",
+        "",
+        WRITTEN,
+    ),
+    JvmMutant(
+        "files-of-offsets-are-kept",
+        "a batch that a user took away is still there for the driver",
+        "checkpoint/CheckpointFiles.java",
+        "return fenced != null && fenced.ownership().isLogOfSource(file.getParent());",
+        "return fenced != null;",
+        WRITTEN,
+    ),
+    JvmMutant(
+        "cancelled-file-is-kept",
+        "a driver reads back a batch that it cancelled",
+        "checkpoint/WrittenFiles.java",
+        "            copy = null;\n            return ((Abortable) out).abort();",
+        "            return ((Abortable) out).abort();",
+        WRITTEN,
     ),
 )

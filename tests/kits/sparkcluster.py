@@ -1,7 +1,7 @@
 """A standalone Spark cluster on loopback, drivers started by spark-submit, and stops in the phases of a micro-batch.
 
 A stop is a file: `Stops.want` writes the phase into `stop-at`. The first who comes to that phase, the driver or a task, renames
-the file to `reached` and waits until `reached` is gone (tests/spark/hooks/PausingFiles.java, and `reach` for Python). Between,
+the file to `reached` and waits until `reached` is gone (tests/spark/hooks/Stop.java, and `reach` for Python). Between,
 a test kills whom it likes.
 """
 
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from raftlake import LocalQuorum
 
 ROOT = Path(__file__).resolve().parents[2]
-HOOKS = ROOT / "tests/spark/hooks/PausingFiles.java"
-HOOKS_CLASS = "io.raftlake.hooks.PausingFiles"
+HOOKS = ROOT / "tests/spark/hooks"
+#: The product's classes, with stops where `raftlake.test.hooks` names a directory.
+HOOKS_CLASSES = {
+    "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.hooks.PausingFiles",
+    "spark.sql.streaming.stateStore.providerClass": "io.raftlake.hooks.PausingState",
+}
 WORKERS = 2
 WORKER_CORES = 4
 #: Of one driver: an executor of two threads on each worker, so that two drivers have room at once.
@@ -61,10 +65,11 @@ def environment() -> dict[str, str]:
 
 
 def build_hooks(directory: Path) -> Path:
-    """The jar with PausingFiles."""
+    """The jar with the classes that stop."""
     classes = directory / "classes"
     path = f"{raftlake_jar()}:{spark_home()}/jars/*"
-    command = ["javac", "-nowarn", "-encoding", "UTF-8", "--release", "17", "-cp", path, "-d", str(classes), str(HOOKS)]
+    command = ["javac", "-nowarn", "-encoding", "UTF-8", "--release", "17", "-cp", path, "-d", str(classes)]
+    command += map(str, sorted(HOOKS.glob("*.java")))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     jar = directory / "hooks.jar"
@@ -241,7 +246,10 @@ def bare_submit(cluster: SparkCluster, job: Path, directory: Path, facts: Mappin
 
 
 class Driver(Group):
-    """A driver under spark-submit, with the settings that `raftlake spark-conf` prints. Its job gets `facts` as JSON."""
+    """A driver under spark-submit, with the settings that `raftlake spark-conf` prints. Its job gets `facts` as JSON.
+
+    `stops` is where its processes wait, or None. Spark keeps a query's provider, so drivers that never wait have the class too.
+    """
 
     def __init__(
         self,
@@ -252,7 +260,8 @@ class Driver(Group):
         *,
         master: str,
         conf: Mapping[str, str],
-        hooks: tuple[Path, Path] | None = None,
+        hooks: Path,
+        stops: Path | None,
     ) -> None:
         directory.mkdir(parents=True)
         self.directory = directory
@@ -264,12 +273,11 @@ class Driver(Group):
             check=True,
         )
         settings = dict(line.split("=", 1) for line in printed.stdout.splitlines())
-        if hooks is not None:
-            jar, stops = hooks
-            settings["spark.jars"] += f",{jar}"
-            settings["spark.sql.streaming.checkpointFileManagerClass"] = HOOKS_CLASS
+        settings["spark.jars"] += f",{hooks}"
+        if stops is not None:
             settings["spark.hadoop.raftlake.test.hooks"] = str(stops)
         settings |= {
+            **HOOKS_CLASSES,
             "spark.ui.enabled": "false",
             "spark.driver.memory": "600m",
             "spark.executor.memory": "600m",

@@ -20,6 +20,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pyspark_raftlake import attach
 
+STATE = "spark.sql.streaming.stateStore"
+
 
 class Totals(StatefulProcessor):
     """Rows and their sum, by key."""
@@ -44,6 +46,7 @@ facts = json.loads(sys.argv[1])
 spark = SparkSession.builder.getOrCreate()
 spark.sparkContext.setLogLevel("WARN")
 attach(spark, facts["bootstrap"])
+spark.conf.set(f"{STATE}.providerClass", "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
 
 found: dict[str, list[int]] = {}
 batches: list[int] = []

@@ -28,12 +28,7 @@ KEYS = 200
 ROWS = 12_000
 #: Batches to stop in, and some more.
 PER_TRIGGER = ROWS // 15
-STATE = "org.apache.spark.sql.execution.streaming.state."
-CONF = {
-    "spark.sql.shuffle.partitions": str(STATE_PARTITIONS),
-    "spark.sql.streaming.stateStore.providerClass": STATE + "RocksDBStateStoreProvider",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-}
+CONF = {"spark.sql.shuffle.partitions": str(STATE_PARTITIONS)}
 #: The phases of a micro-batch: those in which the driver works alone, and those between of tasks and of the sink.
 OF_THE_DRIVER = ("before-offsets", "after-offsets", "before-commits", "after-commits")
 OF_TASKS = ("before-state", "after-state", "sink")
@@ -96,7 +91,8 @@ class Story:
                 facts,
                 master=master or self.cluster.url,
                 conf=CONF,
-                hooks=(self.hooks, self.stops.directory) if stops else None,
+                hooks=self.hooks,
+                stops=self.stops.directory if stops else None,
             )
         )
         return self.drivers[-1]

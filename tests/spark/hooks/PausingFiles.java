@@ -3,62 +3,27 @@ package io.raftlake.hooks;
 import io.raftlake.spark.QuorumCheckpointFileManager;
 import java.io.IOException;
 import java.io.OutputStream;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
-import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathFilter;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
 
-/**
- * The product's file manager, with a stop before and after each file that is created: tests/kits/sparkcluster.py says how.
- * Which stop is wanted stands in the file {@code stop-at} of the directory {@code raftlake.test.hooks}. Who comes there first
- * renames the file to {@code reached}, and waits until that is gone.
- */
+/** The product's file manager, with a stop before and after each file of offsets and commits that is created ({@link Stop}). */
 public final class PausingFiles implements CheckpointFileManager {
-    private static final long POLL_MS = 20;
-
     private final CheckpointFileManager manager;
-    private final Path hooks;
+    private final Configuration conf;
 
-    public PausingFiles(org.apache.hadoop.fs.Path path, Configuration conf) throws IOException {
+    public PausingFiles(Path path, Configuration conf) throws IOException {
         manager = new QuorumCheckpointFileManager(path, conf);
-        hooks = Path.of(conf.get("raftlake.test.hooks"));
+        this.conf = conf;
     }
 
-    /** offsets, commits, state; null for other files. */
-    private static String kind(org.apache.hadoop.fs.Path file) {
+    /** offsets, commits; null for other files. */
+    private static String kind(Path file) {
         String parent = file.getParent().getName();
-        if (parent.equals("offsets") || parent.equals("commits")) {
-            return parent;
-        }
-        boolean isState = file.toUri().getPath().contains("/state/") && Character.isDigit(file.getName().charAt(0));
-        return isState && !file.toUri().getPath().contains("/_metadata/") ? "state" : null;
-    }
-
-    private void reach(String stop) throws IOException {
-        Path wanted = hooks.resolve("stop-at");
-        Path reached = hooks.resolve("reached");
-        try {
-            if (!Files.readString(wanted, StandardCharsets.UTF_8).equals(stop)) {
-                return;
-            }
-            Files.move(wanted, reached, StandardCopyOption.ATOMIC_MOVE);
-        } catch (NoSuchFileException none) {
-            return;
-        }
-        while (Files.exists(reached)) {
-            try {
-                Thread.sleep(POLL_MS);
-            } catch (InterruptedException ended) {
-                Thread.currentThread().interrupt();
-                throw new IOException("interrupted at " + stop, ended);
-            }
-        }
+        return parent.equals("offsets") || parent.equals("commits") ? parent : null;
     }
 
     private final class Stopping extends CancellableFSDataOutputStream {
@@ -78,9 +43,9 @@ public final class PausingFiles implements CheckpointFileManager {
                 return;
             }
             isClosed = true;
-            reach("before-" + kind);
+            Stop.reach(conf, "before-" + kind);
             super.close();
-            reach("after-" + kind);
+            Stop.reach(conf, "after-" + kind);
         }
 
         @Override
@@ -91,34 +56,34 @@ public final class PausingFiles implements CheckpointFileManager {
     }
 
     @Override
-    public CancellableFSDataOutputStream createAtomic(org.apache.hadoop.fs.Path path, boolean overwriteIfPossible) {
+    public CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
         CancellableFSDataOutputStream file = manager.createAtomic(path, overwriteIfPossible);
         String kind = kind(path);
         return kind == null ? file : new Stopping(file, kind);
     }
 
     @Override
-    public FSDataInputStream open(org.apache.hadoop.fs.Path path) {
+    public FSDataInputStream open(Path path) {
         return manager.open(path);
     }
 
     @Override
-    public FileStatus[] list(org.apache.hadoop.fs.Path path, PathFilter filter) {
+    public FileStatus[] list(Path path, PathFilter filter) {
         return manager.list(path, filter);
     }
 
     @Override
-    public void mkdirs(org.apache.hadoop.fs.Path path) {
+    public void mkdirs(Path path) {
         manager.mkdirs(path);
     }
 
     @Override
-    public boolean exists(org.apache.hadoop.fs.Path path) {
+    public boolean exists(Path path) {
         return manager.exists(path);
     }
 
     @Override
-    public void delete(org.apache.hadoop.fs.Path path) {
+    public void delete(Path path) {
         manager.delete(path);
     }
 
@@ -128,7 +93,7 @@ public final class PausingFiles implements CheckpointFileManager {
     }
 
     @Override
-    public org.apache.hadoop.fs.Path createCheckpointDirectory() {
+    public Path createCheckpointDirectory() {
         return manager.createCheckpointDirectory();
     }
 

@@ -22,13 +22,15 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  *
  * <p>The first call for a query run, on a thread of the run, settles which run the manager works for: from then on every
  * change of the manager is fenced ({@link Ownership}). What the owner of the checkpoint knows of a directory, it does not ask
- * ({@link NewestBatch}). Calls on threads of users, who begin or inspect queries, are not.
+ * ({@link NewestBatch}), nor what it wrote into the log of a source ({@link WrittenFiles}). Calls on threads of users, who
+ * begin or inspect queries, are not fenced.
  */
 public final class CheckpointFiles implements CheckpointFileManager {
     private final RaftlakeFileSystem fileSystem;
     private final Path path;
     private final Configuration conf;
     private final Run.Finder runs;
+    private final WrittenFiles written = new WrittenFiles();
     private volatile Fenced fenced;
 
     /** The files of a run, and its fence. */
@@ -84,6 +86,10 @@ public final class CheckpointFiles implements CheckpointFileManager {
         return fenced == null || directory == null ? Optional.empty() : fenced.ownership().newestIn(directory);
     }
 
+    private boolean isOfSource(Path file) {
+        return fenced != null && fenced.ownership().isLogOfSource(file.getParent());
+    }
+
     private Path whole(Path given) {
         return fileSystem.makeQualified(given);
     }
@@ -94,7 +100,8 @@ public final class CheckpointFiles implements CheckpointFileManager {
             Path file = whole(given);
             QuorumFiles files = files();
             newestIn(file.getParent()).ifPresent(newest -> newest.created(file.getName()));
-            return new AtomicStream(files.createAtClose(file, overwriteIfPossible));
+            OutputStream out = files.createAtClose(file, overwriteIfPossible);
+            return new AtomicStream(isOfSource(file) ? written.recording(file, out) : out);
         } catch (IOException error) {
             throw sneaky(error);
         }
@@ -109,7 +116,10 @@ public final class CheckpointFiles implements CheckpointFileManager {
     @Override
     public FSDataInputStream open(Path given) {
         try {
-            return new FSDataInputStream(files().open(whole(given)));
+            Path file = whole(given);
+            QuorumFiles files = files();
+            Optional<byte[]> own = written.content(file);
+            return new FSDataInputStream(own.isPresent() ? files.opened(file, own.get()) : files.open(file));
         } catch (IOException error) {
             throw sneaky(error);
         }
@@ -142,6 +152,9 @@ public final class CheckpointFiles implements CheckpointFileManager {
         try {
             Path path = whole(given);
             QuorumFiles files = files();
+            if (written.content(path).isPresent()) {
+                return true;
+            }
             if (newestIn(path.getParent()).filter(newest -> newest.isAbsent(path.getName())).isPresent()) {
                 return false;
             }
@@ -158,7 +171,9 @@ public final class CheckpointFiles implements CheckpointFileManager {
     @Override
     public void delete(Path given) {
         try {
-            files().delete(whole(given), true);
+            QuorumFiles files = files();
+            written.forget(whole(given));
+            files.delete(whole(given), true);
         } catch (IOException error) {
             throw sneaky(error);
         }

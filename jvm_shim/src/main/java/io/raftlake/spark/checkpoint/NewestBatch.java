@@ -11,6 +11,9 @@ package io.raftlake.spark.checkpoint;
 final class NewestBatch {
     private static final long NONE = -1;
 
+    /** Behind the number of a batch whose file holds those of the batches before it too. */
+    private static final String COMPACT = ".compact";
+
     private long newest = NONE;
     private boolean isListed;
 
@@ -30,8 +33,9 @@ final class NewestBatch {
         return isListed && number(name) > newest;
     }
 
-    /** Of a batch, as Spark writes it; {@link #NONE} for other names. */
+    /** Of a batch, as Spark writes it, compacted or not; {@link #NONE} for other names. */
     private static long number(String name) {
-        return name.matches("0|[1-9][0-9]{0,17}") ? Long.parseLong(name) : NONE;
+        String batch = name.endsWith(COMPACT) ? name.substring(0, name.length() - COMPACT.length()) : name;
+        return batch.matches("0|[1-9][0-9]{0,17}") ? Long.parseLong(batch) : NONE;
     }
 }

@@ -14,7 +14,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.stream.Collectors;
 import org.apache.hadoop.fs.Path;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -33,8 +32,14 @@ final class Ownership implements Fence {
     private static final int LOOKS_MAX = 1000;
     private static final long UNKNOWN = -1;
 
+    /** So often at most a commit of state looks whether its run still owns the checkpoint. */
+    private static final long CONFIRM_NS = 1_000_000_000L;
+
     /** The directories of a checkpoint into which the driver alone writes, a file for each batch. */
     private static final Set<String> LOGS = Set.of("offsets", "commits");
+
+    /** The directory of those into which the driver writes for one source each, some of them a file for each batch. */
+    private static final String SOURCES = "sources";
 
     private static final Map<String, Ownership> OF_THIS_PROCESS = new ConcurrentHashMap<>();
 
@@ -42,9 +47,10 @@ final class Ownership implements Fence {
     private final CheckpointRoot root;
     private final Run run;
     private final String key;
-    private final Map<String, NewestBatch> newest =
-            LOGS.stream().collect(Collectors.toUnmodifiableMap(log -> log, log -> new NewestBatch()));
+    private final Map<Path, NewestBatch> newest = new ConcurrentHashMap<>();
     private long version = UNKNOWN;
+    private boolean isConfirmed;
+    private long confirmedNs;
     private String lostTo;
 
     Ownership(KeySpace space, CheckpointRoot root, Run run) throws IOException {
@@ -138,12 +144,23 @@ final class Ownership implements Fence {
     @Override
     public synchronized void confirm() throws IOException {
         requireNotLost();
+        long askedNs = System.nanoTime();
         Optional<Entry> found = space.get(key);
         boolean isLost = run.isOfDriver()
                 ? found.map(Entry::version).orElse(KeySpace.ABSENT) != version
                 : found.isPresent() && !isMine(found.get());
         if (isLost) {
             throw lost(found);
+        }
+        isConfirmed = true;
+        confirmedNs = askedNs;
+    }
+
+    @Override
+    public synchronized void confirmNowAndThen() throws IOException {
+        requireNotLost();
+        if (!isConfirmed || System.nanoTime() - confirmedNs > CONFIRM_NS) {
+            confirm();
         }
     }
 
@@ -157,7 +174,14 @@ final class Ownership implements Fence {
     /** Of the driver, in the logs that no task writes. */
     Optional<NewestBatch> newestIn(Path directory) {
         boolean isLog = root.path().equals(directory.getParent()) && LOGS.contains(directory.getName());
-        return isLog && run.isOfDriver() ? Optional.of(newest.get(directory.getName())) : Optional.empty();
+        return (isLog || isLogOfSource(directory)) && run.isOfDriver()
+                ? Optional.of(newest.computeIfAbsent(directory, log -> new NewestBatch()))
+                : Optional.empty();
+    }
+
+    /** Of the driver: whether one of its sources keeps there what each batch has. */
+    boolean isLogOfSource(Path directory) {
+        return run.isOfDriver() && new Path(root.path(), SOURCES).equals(directory.getParent());
     }
 
     private boolean isMine(Entry entry) {

@@ -16,6 +16,9 @@ public interface Fence {
 
         @Override
         public void confirm() {}
+
+        @Override
+        public void confirmNowAndThen() {}
     };
 
     /** Adds the compares. An IOException where the writer is known to be fenced already. */
@@ -26,4 +29,7 @@ public interface Fence {
 
     /** Looks whether the writer is fenced: an IOException if so. For a change that needs no transaction to be refused. */
     void confirm() throws IOException;
+
+    /** The same, at most once a second, however many writers of this process share the fence. */
+    void confirmNowAndThen() throws IOException;
 }

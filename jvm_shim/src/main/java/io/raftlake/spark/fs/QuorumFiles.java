@@ -102,6 +102,11 @@ public final class QuorumFiles {
         }
     }
 
+    /** A file whose content the caller has, read as one that was opened. */
+    public InputStream opened(Path path, byte[] content) throws IOException {
+        return Content.inline(at(path), content, statistics);
+    }
+
     private Content openBlob(Location at, Node file) throws IOException {
         if (!names.blobs().hasPlace()) {
             throw new PathIOException(at.toString(), BlobPlaces.remedy(file.blob().uri()));

@@ -16,9 +16,6 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 
 /** The changelog of one store: found when it is needed first, and made by the first commit. */
 final class StoreLog {
-    /** So often at most a commit looks whether its run still owns the checkpoint. */
-    private static final long CONFIRM_NS = 1_000_000_000L;
-
     private final StateStoreId store;
     private final LogSource source;
     private final Configuration conf;
@@ -28,7 +25,6 @@ final class StoreLog {
     private StateTopics topics;
     private Changelog changelog;
     private long timeoutMs;
-    private long confirmedNs;
     private boolean isConfirmed;
 
     StoreLog(StateStoreId store, LogSource source, Configuration conf) {
@@ -78,13 +74,16 @@ final class StoreLog {
         checkpoint().fence().confirm();
     }
 
-    /** The same, at most once a second: the commit log decides which versions count, and this only tells sooner. */
+    /**
+     * The same, before the first commit of the store, and then at most once a second for all stores of the process. The commit
+     * log decides which versions count, and this only tells sooner.
+     */
     void confirmNowAndThen() throws IOException {
-        long now = System.nanoTime();
-        if (!isConfirmed || now - confirmedNs > CONFIRM_NS) {
+        if (isConfirmed) {
+            checkpoint().fence().confirmNowAndThen();
+        } else {
             confirm();
             isConfirmed = true;
-            confirmedNs = now;
         }
     }
 

@@ -1,6 +1,7 @@
 package io.raftlake.spark.checkpoint;
 
 import static io.raftlake.spark.kit.Files.bytes;
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -9,7 +10,9 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.raftlake.spark.kit.MemoryKeySpace;
 import io.raftlake.spark.kit.Spaces;
+import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.InputStream;
 import java.util.Optional;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
@@ -42,13 +45,19 @@ class KnownBatchesTest {
         }
     }
 
+    private static byte[] read(CheckpointFiles files, Path path) throws IOException {
+        try (InputStream in = files.open(path)) {
+            return in.readAllBytes();
+        }
+    }
+
     /** As Spark begins a query: its metadata and its logs on the user's thread, then lists on the thread of the run. */
     @BeforeEach
     void begin() throws IOException {
         try (CancellableFSDataOutputStream out = files(null, ".").createAtomic(at("metadata"), false)) {
             out.write(("{\"id\":\"" + QUERY + "\"}").getBytes());
         }
-        for (String log : new String[] {"offsets", "commits", "state"}) {
+        for (String log : new String[] {"offsets", "commits", "sources/0", "state"}) {
             files(null, log).mkdirs(at(log));
         }
     }
@@ -75,6 +84,69 @@ class KnownBatchesTest {
             }
         }
         assertEquals(before, ((MemoryKeySpace) Spaces.SPACE).reads());
+    }
+
+    /** As the source of files does it: the batch is looked for, written, and read back; each tenth one reads those before it. */
+    @Test
+    void theLogOfASourceAsksTheQuorumNothing() throws IOException {
+        assumeTrue(Spaces.SPACE instanceof MemoryKeySpace);
+        CheckpointFiles source = started(run, "sources/0");
+        write(source, at("sources/0/0"));
+        long before = ((MemoryKeySpace) Spaces.SPACE).reads();
+        for (int batch = 1; batch < 12; batch++) {
+            String name = batch % 10 == 9 ? batch + ".compact" : "" + batch;
+            assertFalse(source.exists(at("sources/0/" + name)));
+            write(source, at("sources/0/" + name));
+            assertTrue(source.exists(at("sources/0/" + name)));
+            assertArrayEquals(bytes(10), read(source, at("sources/0/" + name)));
+        }
+        assertArrayEquals(bytes(10), read(source, at("sources/0/3")));
+        assertEquals(before, ((MemoryKeySpace) Spaces.SPACE).reads());
+    }
+
+    @Test
+    void aBatchThatTheSourceDeletedIsGone() throws IOException {
+        CheckpointFiles source = started(run, "sources/0");
+        write(source, at("sources/0/0"));
+        write(source, at("sources/0/1"));
+        source.delete(at("sources/0/1"));
+        assertFalse(source.exists(at("sources/0/1")));
+        assertThrows(FileNotFoundException.class, () -> source.open(at("sources/0/1")));
+        source.delete(at("sources/0"));
+        assertFalse(source.exists(at("sources/0/0")));
+    }
+
+    @Test
+    void aBatchThatWasNotWrittenIsNotRead() throws IOException {
+        CheckpointFiles source = started(run, "sources/0");
+        CancellableFSDataOutputStream cancelled = source.createAtomic(at("sources/0/0"), false);
+        cancelled.write(bytes(10));
+        cancelled.cancel();
+        cancelled.close();
+        assertFalse(source.exists(at("sources/0/0")));
+        write(files(null, "sources/0"), at("sources/0/0"));
+        CancellableFSDataOutputStream late = source.createAtomic(at("sources/0/0"), false);
+        late.write(bytes(20));
+        assertThrows(FileAlreadyExistsException.class, late::close);
+        assertArrayEquals(bytes(10), read(source, at("sources/0/0")));
+    }
+
+    /** What another run has written there since is not known here, so it must not be concluded from what this one wrote. */
+    @Test
+    void aRunThatLostTheCheckpointReadsNothing() throws IOException {
+        CheckpointFiles source = started(run, "sources/0");
+        write(source, at("sources/0/0"));
+        started(newer, "sources/0");
+        assertThrows(CheckpointFencedException.class, () -> write(source, at("sources/0/1")));
+        assertThrows(CheckpointFencedException.class, () -> source.open(at("sources/0/0")));
+    }
+
+    @Test
+    void filesOfUsersAreNotKept() throws IOException {
+        CheckpointFiles ofUser = files(null, "sources/0");
+        write(ofUser, at("sources/0/0"));
+        files(null, "sources/0").delete(at("sources/0/0"));
+        assertFalse(ofUser.exists(at("sources/0/0")));
     }
 
     @Test

@@ -56,9 +56,20 @@ class NewestBatchTest {
     @Test
     void namesThatAreNoBatchesAreAskedFor() {
         newest.listed(List.of("0", "5.compact", "metadata"));
-        for (String name : List.of("metadata", "9.compact", "09", "-1", "", "1234567890123456789", "\u0663")) {
+        for (String name : List.of("metadata", "9.compact.tmp", ".compact", "09", "-1", "", "1234567890123456789", "\u0663")) {
             assertFalse(newest.isAbsent(name), name);
         }
-        assertTrue(newest.isAbsent("1"));
+        assertTrue(newest.isAbsent("6"));
+    }
+
+    @Test
+    void aCompactedBatchIsABatch() {
+        newest.listed(List.of("8", "9.compact"));
+        assertFalse(newest.isAbsent("9"));
+        assertFalse(newest.isAbsent("9.compact"));
+        assertTrue(newest.isAbsent("10"));
+        assertTrue(newest.isAbsent("19.compact"));
+        newest.created("19.compact");
+        assertFalse(newest.isAbsent("19"));
     }
 }

@@ -113,6 +113,9 @@ class StateTopicsTest {
 
             @Override
             public void confirm() {}
+
+            @Override
+            public void confirmNowAndThen() {}
         };
         assertThrows(PathIOException.class, () -> topics("q", fenced).ensure(store(0, 0, "default"), 1));
         assertFalse(Spaces.SPACE.get(StateTopics.key(root)).isPresent());
