@@ -1,5 +1,5 @@
-"""Cold read of history by Spark: `format("raftlake")` with tier=auto, the bare Delta table, and Spark's Kafka connector reading
-the same rows from Kafka.
+"""Cold read of history by Spark: `format("raftlake")` with tier=auto, the source in Java, the bare Delta table, and Spark's
+Kafka connector reading the same rows from Kafka.
 
 The rows are produced once to each side. The reads alternate, in one session, to a sink that drops them. Each read has the
 columns that Spark's Kafka source has. The nodes of ours are asked where the table is, and give nothing of the history.
@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from connectorkit import JAVA
 from kafka_nodes import KafkaQuorum
 from measure import Peer, Result
 from our_nodes import our_quorum
 from processes import wait_until
+from pyspark_raftlake.jvm import require_jar
 from raftlake.client import LATEST_TIERED, Client
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ COPY_SECONDS = 600.0
 
 def session() -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    jars = [str(jar) for name in JARS for jar in sorted((CACHE / name).glob("*.jar"))]
+    jars = [str(require_jar()), *(str(jar) for name in JARS for jar in sorted((CACHE / name).glob("*.jar")))]
     if not all((CACHE / name / "complete").exists() for name in JARS):
         raise RuntimeError("the jars of Delta and of Spark's Kafka connector are not there: run tools/fetch-kafka")
     builder = (
@@ -105,8 +107,8 @@ def seconds_of(frame: Callable[[], DataFrame]) -> float:
     return time.perf_counter() - began
 
 
-def ours(spark: SparkSession, quorum: LocalQuorum) -> Callable[[], DataFrame]:
-    return lambda: spark.read.format("raftlake").options(**at(quorum.bootstrap_servers), subscribe=TOPIC).load()
+def ours(spark: SparkSession, quorum: LocalQuorum, name: str = "raftlake") -> Callable[[], DataFrame]:
+    return lambda: spark.read.format(name).options(**at(quorum.bootstrap_servers), subscribe=TOPIC).load()
 
 
 def compared(mine: Callable[[], DataFrame], other: Callable[[], DataFrame], name: str, at_least: float) -> Result:
@@ -138,6 +140,7 @@ def against_delta(spark: SparkSession, quorum: LocalQuorum) -> Iterator[Result]:
         return spark.read.format("delta").load(uri).where("kind = 0")
 
     yield compared(ours(spark, quorum), bare, "bare Delta table", 0.8)
+    yield compared(ours(spark, quorum, JAVA), bare, "bare Delta table, in Java", 0.8)
 
 
 def against_kafka(spark: SparkSession, quorum: LocalQuorum, kafka: KafkaQuorum) -> Iterator[Result]:

@@ -13,12 +13,12 @@ final class CloseNames {
 
     private record Rated(String name, double ratio) {}
 
-    /** At most {@code count} of these names, the closest one first. */
+    /** At most {@code count} of these names, the closest one first; of those as close the last one by name, as in Python. */
     static List<String> of(String name, Collection<String> names, int count) {
         return names.stream()
                 .map(each -> new Rated(each, ratio(each, name)))
                 .filter(each -> each.ratio() >= RATIO_MIN)
-                .sorted(Comparator.comparingDouble(Rated::ratio).reversed())
+                .sorted(Comparator.comparingDouble(Rated::ratio).thenComparing(Rated::name).reversed())
                 .limit(count)
                 .map(Rated::name)
                 .toList();

@@ -116,6 +116,7 @@ class SourceOptionsTest {
     @Test
     void closeNames() {
         assertEquals(List.of("orders", "order"), CloseNames.of("ordres", List.of("x", "order", "orders", "zzz"), 3));
+        assertEquals(List.of("x-9", "x-2"), CloseNames.of("x-", List.of("x-1", "x-9", "x-2"), 2));
         assertEquals(List.of(), CloseNames.of("", List.of("x"), 3));
     }
 }

@@ -121,6 +121,8 @@ class RecordDecoderTest {
         byte[] withGaps = new BatchBytes(12).at(7, true).add(0, null, "c").add(5, null, "d").upTo(7).bytes();
         assertEquals(List.of("", "", ""), rows(got(dense, withGaps), 11, 100, only()));
         assertEquals(20, next);
+        assertEquals(List.of(""), rows(got(dense, withGaps), 10, 11, only()), "not of the next task");
+        assertEquals(List.of("11"), rows(got(dense, withGaps), 11, 12, only("offset")));
         assertEquals(List.of("10 7000 1", "11 7000 1", "12 7000 1", "17 7000 1"),
                 rows(got(dense, withGaps), 0, 100, only("offset", "timestamp", "timestampType")));
     }
