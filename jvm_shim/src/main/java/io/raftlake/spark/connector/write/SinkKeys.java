@@ -5,6 +5,8 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
 import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
@@ -40,8 +42,8 @@ final class SinkKeys {
         static Driver current() {
             String host;
             try {
-                host = java.net.InetAddress.getLocalHost().getHostName();
-            } catch (java.net.UnknownHostException unknown) {
+                host = InetAddress.getLocalHost().getHostName();
+            } catch (UnknownHostException unknown) {
                 host = "localhost";
             }
             return new Driver(host, ProcessHandle.current().pid());
