@@ -32,6 +32,7 @@ import bench_restart
 import bench_snapshot
 import bench_spark
 import bench_spark_java
+import bench_spark_sink
 import bench_state
 import bench_tier
 import bench_transactions
@@ -64,6 +65,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "records": lambda _: bench_codec.measure(),
     "spark": spark,
     "spark-java": bench_spark_java.measure,
+    "spark-sink": bench_spark_sink.measure,
     "checkpoints": bench_checkpoints.measure,
     "state": bench_state.measure,
     "history": bench_history.measure,

@@ -1,8 +1,8 @@
 """A query from the topic `in` to the topic `out`, run by tests/spark/test_spark_sink_kills.py, which kills it.
 
-Arguments: bootstrap servers, the checkpoint location, a directory for this process. There it leaves `run` (the run id), `query`
-(the query id) and, when the query has ended, `error` (why; empty where a file `stop` was found). The first attempt of a task
-fails at rows whose value ends with 17, when it may have written others.
+Arguments: bootstrap servers, the checkpoint location, the name of the format, a directory for this process. There it leaves
+`run` (the run id), `query` (the query id) and, when the query has ended, `error` (why; empty where a file `stop` was found).
+The first attempt of a task fails at rows whose value ends with 17, when it may have written others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from pyspark.sql import SparkSession
 
 from pyspark_raftlake import configure
 
-bootstrap, location, own = sys.argv[1:]
+sys.path.append(str(Path(__file__).parents[1] / "kits"))
+from connectorkit import register_python
+
+bootstrap, location, name_of_format, own = sys.argv[1:]
 directory = Path(own)
 
 builder = configure(SparkSession.builder.master("local[2,4]"), bootstrap)
@@ -29,6 +32,7 @@ spark = (
     .getOrCreate()
 )
 spark.sparkContext.setLogLevel("ERROR")
+register_python(spark)
 
 
 def stumble(batches: Iterator[Any]) -> Iterator[Any]:
@@ -46,9 +50,9 @@ def note(name: str, text: str) -> None:
     (directory / f"{name}.part").rename(directory / name)
 
 
-source = spark.readStream.format("raftlake").option("subscribe", "in").option("startingOffsets", "earliest")
+source = spark.readStream.format(name_of_format).option("subscribe", "in").option("startingOffsets", "earliest")
 rows = source.option("maxOffsetsPerTrigger", 20).load().select("key", "value")
-sink = rows.mapInArrow(stumble, rows.schema).writeStream.format("raftlake").option("topic", "out")
+sink = rows.mapInArrow(stumble, rows.schema).writeStream.format(name_of_format).option("topic", "out")
 query = sink.option("checkpointLocation", location).trigger(processingTime="50 milliseconds").start()
 note("query", str(query.id))
 note("run", str(query.runId))

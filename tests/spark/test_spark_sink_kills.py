@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from driverprocess import DriverProcess
 
+from connectorkit import JAVA, PYTHON
 from raftlake import Client, LocalQuorum
 from visiblekit import visible
 from waitkit import wait_until
@@ -21,16 +22,21 @@ pytestmark = pytest.mark.cluster
 JOB = Path(__file__).with_name("sink_job.py")
 #: A driver on a busy machine, up to its first batch.
 START_S = 120
+#: The connectors of both drivers: a query may change between them.
+PAIRS = pytest.mark.parametrize(
+    ("before", "after"), [(PYTHON, PYTHON), (JAVA, JAVA), (PYTHON, JAVA)], ids=["python", "java", "python-java"]
+)
 
 
 class Driver(DriverProcess):
     """A driver process, and what it has told."""
 
-    def __init__(self, quorum: LocalQuorum, checkpoint: Path, directory: Path) -> None:
+    def __init__(self, quorum: LocalQuorum, checkpoint: Path, name_of_format: str, directory: Path) -> None:
         # No PYSPARK_PYTHON, and no activated environment: `configure` has to do.
         environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
         environment["PATH"] = "/usr/local/bin:/usr/bin:/bin"
-        super().__init__(JOB, quorum.bootstrap_servers, str(checkpoint), directory=directory, environment=environment)
+        arguments = (quorum.bootstrap_servers, str(checkpoint), name_of_format)
+        super().__init__(JOB, *arguments, directory=directory, environment=environment)
 
     def stop(self) -> str:
         """Why the query has ended; empty where it was told to."""
@@ -70,8 +76,9 @@ class Story:
         self.client.append_many("in", [(value, value) for value in more])
         self.values += more
 
-    def start(self, name: str) -> Driver:
-        self._drivers.append(Driver(self.quorum, self._directory / "checkpoint", self._directory / name))
+    def start(self, name: str, name_of_format: str) -> Driver:
+        checkpoint, directory = self._directory / "checkpoint", self._directory / name
+        self._drivers.append(Driver(self.quorum, checkpoint, name_of_format, directory))
         return self._drivers[-1]
 
     def committed(self) -> dict[str, Any]:
@@ -96,14 +103,15 @@ def story(own_quorum: LocalQuorum, tmp_path: Path, drivers: list[Driver]) -> Ite
         yield Story(own_quorum, client, tmp_path, drivers)
 
 
-def test_a_batch_whose_driver_dies_behind_its_commit_is_not_written_again(story: Story) -> None:
+@PAIRS
+def test_a_batch_whose_driver_dies_behind_its_commit_is_not_written_again(story: Story, before: str, after: str) -> None:
     """Spark has not noted the batch down, and repeats it."""
     story.append(60)
-    first = story.start("first")
+    first = story.start("first", before)
     wait_until(lambda: story.committed()["batch"] >= 1, "two batches of the first driver", START_S)
     first.kill()
     story.append(20)
-    second = story.start("second")
+    second = story.start("second", after)
     story.wait_for_run(second)
     leader = story.quorum.leader()
     story.quorum.kill(leader)
@@ -112,15 +120,16 @@ def test_a_batch_whose_driver_dies_behind_its_commit_is_not_written_again(story:
     story.require_all(second)
 
 
-def test_a_driver_that_wakes_up_beside_a_newer_one_is_told_so(story: Story) -> None:
+@PAIRS
+def test_a_driver_that_wakes_up_beside_a_newer_one_is_told_so(story: Story, before: str, after: str) -> None:
     story.append(20)
-    first = story.start("first")
+    first = story.start("first", before)
     story.wait_for_run(first)
     story.append(20)
     wait_until(lambda: bool(story.client.open_transactions("raftlake-sink.")), "rows that nobody has committed", 60)
     first.signal(signal.SIGSTOP)
     story.append(20)
-    second = story.start("second")
+    second = story.start("second", after)
     story.wait_for_run(second)
     first.signal(signal.SIGCONT)
     wait_until(lambda: first.text("error") is not None, "the end of the first driver", START_S)

@@ -8,7 +8,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** The columns of the source, which are those of Spark's Kafka connector. */
+/** The columns of the source, which are those of Spark's Kafka connector; and how types are compared. */
 public final class Columns {
     /** A struct of {@code key} and {@code value} for each header. */
     public static final ArrayType HEADERS = DataTypes.createArrayType(new StructType()
@@ -38,6 +38,11 @@ public final class Columns {
             throw new IllegalArgumentException("raftlake source has a fixed schema and cannot be set with a custom one: got "
                     + schema.simpleString() + ", the source has " + expected.simpleString());
         }
+    }
+
+    /** Whether names and types are the same; nullability and metadata may differ. */
+    public static boolean haveOneShape(DataType one, DataType other) {
+        return shape(one).equals(shape(other));
     }
 
     /** Names and types, without nullability and metadata. */

@@ -1,24 +1,59 @@
 package io.raftlake.spark.connector;
 
 import io.raftlake.spark.connector.read.RaftlakeScanBuilder;
+import io.raftlake.spark.connector.write.SinkBuilder;
+import io.raftlake.spark.connector.write.SinkProgress;
+import io.raftlake.spark.log.Logs.Topic;
 import java.util.EnumSet;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The topics that options name, as one table. */
-public final class RaftlakeTable implements SupportsRead {
+public final class RaftlakeTable implements SupportsRead, SupportsWrite, ReportsSinkMetrics {
     private final StructType schema;
     private final Map<String, String> options;
+    private final SinkProgress progress = new SinkProgress();
+
+    /** Of a table of the catalog; else null. */
+    private final Topic topic;
 
     /** {@code schema}: of the source, or of the rows that are written. */
     public RaftlakeTable(StructType schema, Map<String, String> options) {
+        this(schema, options, null);
+    }
+
+    private RaftlakeTable(StructType schema, Map<String, String> options, Topic topic) {
         this.schema = schema;
         this.options = Map.copyOf(options);
+        this.topic = topic;
+    }
+
+    /** One topic, as a table of the catalog. {@code options}: of the catalog; those of a query go before them. */
+    static RaftlakeTable ofTopic(Topic topic, Map<String, String> options) {
+        boolean hasHeaders = new CaseInsensitiveStringMap(options).getBoolean(OptionNames.INCLUDE_HEADERS, false);
+        return new RaftlakeTable(Columns.ofSource(hasHeaders), options, topic);
+    }
+
+    /** Those of the table with those of a query. {@code topicOption}: how a topic is named. */
+    private Map<String, String> options(CaseInsensitiveStringMap ofQuery, String topicOption) {
+        if (topic == null) {
+            return options;
+        }
+        Map<String, String> all = new TreeMap<>(String.CASE_INSENSITIVE_ORDER);
+        all.putAll(options);
+        all.putAll(ofQuery.asCaseSensitiveMap());
+        all.put(topicOption, topic.name());
+        return all;
     }
 
     /** What is wrong with the options of a source, or with its topics, is said here, before any query runs. */
@@ -35,7 +70,13 @@ public final class RaftlakeTable implements SupportsRead {
 
     @Override
     public String name() {
-        return RaftlakeProvider.FORMAT;
+        return topic == null ? RaftlakeProvider.FORMAT : topic.name();
+    }
+
+    /** Of a table of the catalog. */
+    @Override
+    public Map<String, String> properties() {
+        return topic == null ? Map.of() : Map.of("partitions", Integer.toString(topic.partitions()), "topic_id", topic.id());
     }
 
     @Override
@@ -46,13 +87,25 @@ public final class RaftlakeTable implements SupportsRead {
 
     @Override
     public Set<TableCapability> capabilities() {
-        return EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ, TableCapability.ACCEPT_ANY_SCHEMA);
+        return EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ, TableCapability.BATCH_WRITE,
+                TableCapability.STREAMING_WRITE, TableCapability.TRUNCATE, TableCapability.ACCEPT_ANY_SCHEMA);
     }
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap ofQuery) {
-        SourceOptions source = SourceOptions.of(options);
+        SourceOptions source = SourceOptions.of(options(ofQuery, OptionNames.SUBSCRIBE));
         Columns.requireOfSource(schema, source.includeHeaders());
         return new RaftlakeScanBuilder(source);
+    }
+
+    @Override
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+        return new SinkBuilder(info, options(info.options(), OptionNames.TOPIC), progress);
+    }
+
+    /** Of the last batch that a streaming query wrote. */
+    @Override
+    public Map<String, String> metrics() {
+        return progress.metrics();
     }
 }

@@ -27,19 +27,25 @@ final class BatchWriter {
             encode(record, records.get(index), index);
             content.varint(record.size()).append(record);
         }
+        byte[] batch = unsealed(content.array(), content.size(), records.size(), codec, timestampMs);
+        seal(ByteBuffer.wrap(batch));
+        return batch;
+    }
+
+    /** The same of the first {@code size} bytes of encoded records, without a checksum, which {@link #stamp} writes. */
+    static byte[] unsealed(byte[] content, int size, int records, Codec codec, long timestampMs) throws IOException {
         byte[] payload = null;
-        if (codec != Codec.NONE && content.size() >= COMPRESSED_BYTES_MIN) {
-            byte[] compressed = codec.compress(content.array(), content.size());
-            payload = compressed.length < content.size() ? compressed : null;
+        if (codec != Codec.NONE && size >= COMPRESSED_BYTES_MIN) {
+            byte[] compressed = codec.compress(content, size);
+            payload = compressed.length < size ? compressed : null;
         }
         int attributes = payload == null ? 0 : codec.ordinal();
-        int bytes = payload == null ? content.size() : payload.length;
+        int bytes = payload == null ? size : payload.length;
         ByteBuffer batch = ByteBuffer.allocate(Batches.HEADER_BYTES + bytes);
         batch.putLong(0).putInt(batch.capacity() - Batches.PREFIX_BYTES).putInt(NO_EPOCH).put((byte) MAGIC).putInt(0);
-        batch.putShort((short) attributes).putInt(records.size() - 1).putLong(timestampMs).putLong(timestampMs);
-        batch.putLong(-1).putShort((short) -1).putInt(-1).putInt(records.size());
-        batch.put(payload == null ? content.array() : payload, 0, bytes);
-        seal(batch);
+        batch.putShort((short) attributes).putInt(records - 1).putLong(timestampMs).putLong(timestampMs);
+        batch.putLong(-1).putShort((short) -1).putInt(-1).putInt(records);
+        batch.put(payload == null ? content : payload, 0, bytes);
         return batch.array();
     }
 
@@ -57,6 +63,12 @@ final class BatchWriter {
         into.putShort(Batches.PRODUCER_EPOCH_AT, producer.epoch());
         into.putInt(Batches.BASE_SEQUENCE_AT, sequence);
         seal(into);
+    }
+
+    /** The same, and the batch belongs to the producer's transaction. */
+    static void stampTransactional(byte[] batch, ProducerId producer, int sequence) {
+        batch[Batches.ATTRIBUTES_AT + 1] |= Batches.TRANSACTIONAL;
+        stamp(batch, producer, sequence);
     }
 
     private static void seal(ByteBuffer batch) {

@@ -37,14 +37,14 @@ public final class Batches {
     static final int BASE_SEQUENCE_AT = 53;
 
     private static final int MAGIC_AT = 16;
-    private static final int ATTRIBUTES_AT = 21;
+    static final int ATTRIBUTES_AT = 21;
     private static final int LAST_DELTA_AT = 23;
     private static final int BASE_TIMESTAMP_AT = 27;
     private static final int MAX_TIMESTAMP_AT = 35;
     private static final int COUNT_AT = 57;
     private static final int MAGIC = 2;
     private static final int LOG_APPEND_TIME = 0x08;
-    private static final int TRANSACTIONAL = 0x10;
+    static final int TRANSACTIONAL = 0x10;
     private static final int CONTROL = 0x20;
     private static final int ABORT_MARKER = 0;
 

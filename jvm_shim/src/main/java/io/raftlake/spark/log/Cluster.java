@@ -197,6 +197,12 @@ final class Cluster {
         }
     }
 
+    /** The topic as it was seen last, within minutes; asked for where it was not. */
+    Optional<Known> known(String name, Tries tries) throws IOException {
+        Known known = topics.get(name);
+        return known != null && System.nanoTime() - known.atNs() < AGE_NS_MAX ? Optional.of(known) : topic(name, tries);
+    }
+
     /** Where the partition's leader is; null while it has none. UnknownTopicException where there is no such partition. */
     InetSocketAddress leader(Partition at, Tries tries) throws IOException {
         Known known = topics.get(at.topic());

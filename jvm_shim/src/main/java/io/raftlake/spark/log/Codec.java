@@ -36,7 +36,7 @@ public enum Codec {
     private static final int PIECE_BYTES = 64 * 1024;
 
     /** By Kafka's name for it, in any case. IllegalArgumentException where it has none. */
-    static Codec named(String name) {
+    public static Codec named(String name) {
         return valueOf(name.toUpperCase(Locale.ROOT));
     }
 

@@ -113,7 +113,8 @@ final class Connection implements Closeable {
         }
     }
 
-    private static ByteBuffer head(Api api, int correlation, int bodyBytes) {
+    /** What stands before a body of so many bytes. */
+    static ByteBuffer head(Api api, int correlation, int bodyBytes) {
         ByteBuffer head = ByteBuffer.allocate(4 + 2 + 2 + 4 + 2 + CLIENT_ID.length + 1);
         head.putInt(head.capacity() - 4 + bodyBytes);
         head.putShort(api.key()).putShort(api.version()).putInt(correlation);

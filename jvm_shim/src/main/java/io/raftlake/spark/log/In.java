@@ -178,6 +178,19 @@ final class In {
         return numbers;
     }
 
+    /** The items of a compact array of texts. */
+    List<String> texts() {
+        int count = uvarint() - 1;
+        if (count > from.remaining()) {
+            throw new Malformed("an array of " + count + " texts, where " + from.remaining() + " bytes are left");
+        }
+        List<String> texts = new ArrayList<>(Math.max(0, count));
+        for (int index = 0; index < count; index++) {
+            texts.add(text());
+        }
+        return texts;
+    }
+
     void skipTags() {
         for (int left = uvarint(); left > 0; left--) {
             uvarint();

@@ -122,6 +122,13 @@ final class Out {
         return this;
     }
 
+    /** A compact array of texts. */
+    Out texts(Collection<String> items) {
+        uvarint(items.size() + 1);
+        items.forEach(this::text);
+        return this;
+    }
+
     Out noTags() {
         return i8(0);
     }

@@ -80,6 +80,11 @@ final class Tries {
         patienceMs = Math.min(patienceMs * 2, ATTEMPT_MS);
     }
 
+    /** A pause of so many ms, cut by the deadline. */
+    void pauseFor(long ms) throws InterruptedIOException {
+        deadline.pause(ms);
+    }
+
     /** Nothing was changed, or read. */
     QuorumUnavailableException unavailable() {
         return new QuorumUnavailableException(what + " was not accepted within " + deadline.timeoutMs() + " ms ("

@@ -105,11 +105,11 @@ public final class HttpKeySpace implements KeySpace {
 
     private static TxnResult result(HttpResponse<byte[]> answer) throws Http.Unknown {
         if (answer.statusCode() == 412) {
-            List<String> names = Json.inTheWay(answer.body());
-            if (names == null) {
+            TxnResult refused = Json.inTheWay(answer.body());
+            if (refused == null) {
                 throw new Http.Unknown(answer.uri() + " answered 412 without the keys in the way");
             }
-            return TxnResult.refused(names);
+            return refused;
         }
         long version = Json.version(answer.body());
         if (version == 0) {

@@ -7,7 +7,9 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 
 /** The JSON bodies of {@code /v1}. A body that is not what it should be is a {@link RefusedException} of the reader. */
 final class Json {
@@ -59,6 +61,11 @@ final class Json {
         } else if (op instanceof Txn.Op.DeletePrefix range) {
             json.writeObjectFieldStart("delete");
             json.writeStringField("prefix", range.prefix());
+        } else if (op instanceof Txn.Op.EndTxn end) {
+            json.writeObjectFieldStart("end_txn");
+            json.writeNumberField("producer_id", end.producerId());
+            json.writeNumberField("epoch", end.epoch());
+            json.writeBooleanField("commit", end.commit());
         }
         json.writeEndObject();
         json.writeEndObject();
@@ -82,14 +89,19 @@ final class Json {
         return new Page(entries, prefixes, root.path("more").booleanValue(), version);
     }
 
-    /** The names of keys and prefixes that a 412 gives; null where the body is no node's. */
-    static List<String> inTheWay(byte[] body) {
+    /** What a 412 says is in the way: keys, prefixes, producers. Null where the body is no node's. */
+    static TxnResult inTheWay(byte[] body) {
         try {
+            JsonNode root = object(body);
             List<String> names = new ArrayList<>();
-            for (JsonNode row : object(body).path("failed")) {
+            for (JsonNode row : root.path("failed")) {
                 names.add(row.hasNonNull("prefix") ? row.path("prefix").asText() : row.path("key").asText());
             }
-            return names.isEmpty() ? null : names;
+            Map<Long, String> producers = new LinkedHashMap<>();
+            for (JsonNode row : root.path("refused")) {
+                producers.put(row.path("producer_id").asLong(), row.path("reason").asText());
+            }
+            return names.isEmpty() && producers.isEmpty() ? null : TxnResult.refused(names, producers);
         } catch (IOException noNode) {
             return null;
         }

@@ -25,6 +25,9 @@ public final class Txn {
 
         /** Deletes every key that begins with {@code prefix}, at most {@link KeySpace#RANGE_KEYS_MAX} keys. */
         record DeletePrefix(String prefix) implements Op {}
+
+        /** Commits or aborts the transaction of a producer, which has to be open with this very epoch. */
+        record EndTxn(long producerId, short epoch, boolean commit) implements Op {}
     }
 
     private final List<Compare> compares = new ArrayList<>();
@@ -55,6 +58,11 @@ public final class Txn {
         return this;
     }
 
+    public Txn endTxn(long producerId, short epoch, boolean commit) {
+        ops.add(new Op.EndTxn(producerId, epoch, commit));
+        return this;
+    }
+
     public List<Compare> compares() {
         return Collections.unmodifiableList(compares);
     }
@@ -65,13 +73,16 @@ public final class Txn {
 
     /** The first key that it touches, for texts of errors. */
     public String subject() {
-        if (ops.isEmpty()) {
-            return "nothing";
-        }
-        Op first = ops.get(0);
+        Op first = ops.stream().filter(op -> !(op instanceof Op.EndTxn)).findFirst().orElse(null);
         if (first instanceof Op.Put put) {
             return put.key();
         }
-        return first instanceof Op.Delete delete ? delete.key() : ((Op.DeletePrefix) first).prefix();
+        if (first instanceof Op.Delete delete) {
+            return delete.key();
+        }
+        if (first instanceof Op.DeletePrefix range) {
+            return range.prefix();
+        }
+        return ops.isEmpty() ? "nothing" : "of producer " + ((Op.EndTxn) ops.get(0)).producerId();
     }
 }

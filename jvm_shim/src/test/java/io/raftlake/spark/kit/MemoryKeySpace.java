@@ -12,6 +12,7 @@ import io.raftlake.spark.quorum.Witness;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
 
@@ -21,6 +22,8 @@ public final class MemoryKeySpace implements KeySpace {
     static final long PAGE_BYTES_MAX = 8 << 20;
 
     private final TreeMap<String, Entry> entries = new TreeMap<>(Keys.ORDER);
+    private final List<Txn.Op.EndTxn> ends = new ArrayList<>();
+    private final Map<Long, String> refusals = new TreeMap<>();
     private long version = 10;
     private long reads;
 
@@ -92,9 +95,15 @@ public final class MemoryKeySpace implements KeySpace {
                 }
             }
         }
+        Map<Long, String> refused = new TreeMap<>();
+        for (Txn.Op op : txn.ops()) {
+            if (op instanceof Txn.Op.EndTxn end && refusals.containsKey(end.producerId())) {
+                refused.put(end.producerId(), refusals.get(end.producerId()));
+            }
+        }
         version++;
-        if (!failed.isEmpty()) {
-            return TxnResult.refused(failed);
+        if (!failed.isEmpty() || !refused.isEmpty()) {
+            return TxnResult.refused(failed, refused);
         }
         for (Txn.Op op : txn.ops()) {
             apply(op);
@@ -109,7 +118,19 @@ public final class MemoryKeySpace implements KeySpace {
             entries.remove(delete.key());
         } else if (op instanceof Txn.Op.DeletePrefix range) {
             entries.keySet().removeAll(keys(range.prefix()));
+        } else if (op instanceof Txn.Op.EndTxn end) {
+            ends.add(end);
         }
+    }
+
+    /** The ends of transactions that happened, in their order. */
+    public synchronized List<Txn.Op.EndTxn> ends() {
+        return List.copyOf(ends);
+    }
+
+    /** From now on the transaction of this producer cannot be ended. */
+    public synchronized void refuse(long producerId, String reason) {
+        refusals.put(producerId, reason);
     }
 
     private void requireSound(Txn txn) throws RefusedException {

@@ -168,6 +168,9 @@ public final class ScriptedNode implements AutoCloseable {
         for (JsonNode op : asked.path("ops")) {
             if (op.has("put")) {
                 txn.put(op.path("put").path("key").asText(), op.path("put").path("value").binaryValue());
+            } else if (op.has("end_txn")) {
+                JsonNode end = op.path("end_txn");
+                txn.endTxn(end.path("producer_id").asLong(), (short) end.path("epoch").asInt(), end.path("commit").asBoolean());
             } else if (op.path("delete").has("prefix")) {
                 txn.deletePrefix(op.path("delete").path("prefix").asText());
             } else {
@@ -196,6 +199,8 @@ public final class ScriptedNode implements AutoCloseable {
         for (String name : result.inTheWay()) {
             failed.addObject().put(prefixes.contains(name) ? "prefix" : "key", name);
         }
+        ArrayNode refused = told.putArray("refused");
+        result.refused().forEach((producer, reason) -> refused.addObject().put("producer_id", producer).put("reason", reason));
         return Step.told(true, 412, told.toString());
     }
 

@@ -10,12 +10,15 @@ import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.ByteBuffer;
+import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Deque;
 import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Queue;
+import java.util.TreeMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CopyOnWriteArrayList;
 
@@ -61,15 +64,19 @@ final class ScriptedListener implements AutoCloseable {
         }
     }
 
-    /** What a producer id wrote last. */
+    /** A batch that a producer id wrote. */
     private record Last(int sequence, int nextSequence, long offset) {}
+
+    /** So many batches of a producer id a node remembers. */
+    private static final int REMEMBERED = 5;
 
     static final Partition AT = new Partition("t", 0);
 
     final List<Api> requests = new CopyOnWriteArrayList<>();
     final List<Integer> connections = new CopyOnWriteArrayList<>();
     private final Map<Api, Queue<Step>> scripts = new EnumMap<>(Api.class);
-    private final Map<Long, Last> producers = new HashMap<>();
+    private final Map<Long, Deque<Last>> producers = new HashMap<>();
+    private final Map<String, Deque<String>> transactions = new TreeMap<>();
     private final List<byte[]> batches = new ArrayList<>();
     private final List<Socket> open = new CopyOnWriteArrayList<>();
     private final ServerSocket server;
@@ -196,6 +203,11 @@ final class ScriptedListener implements AutoCloseable {
         return switch (api) {
             case METADATA -> metadata(step);
             case INIT_PRODUCER_ID -> new Out().i32(0).i16(step.code().number()).i64(producerIds++).i16(0).noTags();
+            case FIND_COORDINATOR -> new Out().i32(0).i16(step.code().number()).text(null).i32(1).text("127.0.0.1")
+                    .i32(server.getLocalPort()).noTags();
+            case LIST_TRANSACTIONS -> new Out().i32(0).i16(step.code().number()).texts(List.of())
+                    .array(transactions.keySet(), (row, id) -> row.text(id).i64(7).text("Ongoing")).noTags();
+            case DESCRIBE_TRANSACTIONS -> describe(in);
             case PRODUCE -> produce(in, step);
             case FETCH -> fetch(in, step);
             case READ_OFFSET -> new Out().text(null).i16(0).array(List.of(AT), (topic, same) -> topic.text("t")
@@ -204,6 +216,20 @@ final class ScriptedListener implements AutoCloseable {
             case CREATE_TOPICS -> createTopic(step);
             default -> throw new IllegalStateException(api + " is not scripted");
         };
+    }
+
+    /** Transactional ids that are in these states, one after another as they are asked for; the last one stays. */
+    synchronized void hasTransaction(String id, String... states) {
+        transactions.put(id, new ArrayDeque<>(List.of(states)));
+    }
+
+    private Out describe(In in) {
+        return new Out().i32(0).array(in.texts(), (row, id) -> {
+            Deque<String> states = transactions.getOrDefault(id, new ArrayDeque<>());
+            String state = states.size() > 1 ? states.removeFirst() : states.peekFirst();
+            row.i16(state == null ? Code.TRANSACTIONAL_ID_NOT_FOUND.number() : 0).text(id).text(state == null ? "" : state)
+                    .i32(1).i64(0).i64(7).i16(3).array(List.of(AT), (topic, same) -> topic.text("t").uvarint(2).i32(0));
+        }).noTags();
     }
 
     private Out createTopic(Step step) {
@@ -266,15 +292,20 @@ final class ScriptedListener implements AutoCloseable {
         long producer = header.getLong(Batches.PRODUCER_ID_AT);
         int sequence = header.getInt(Batches.BASE_SEQUENCE_AT);
         int count = header.getInt(57);
-        Last last = producers.getOrDefault(producer, new Last(-1, 0, -1));
-        if (last.sequence() == sequence) {
-            return last.offset();
+        Deque<Last> known = producers.computeIfAbsent(producer, absent -> new ArrayDeque<>());
+        for (Last each : known) {
+            if (each.sequence() == sequence) {
+                return each.offset();
+            }
         }
-        if (last.nextSequence() != sequence) {
+        if ((known.isEmpty() ? 0 : known.getLast().nextSequence()) != sequence) {
             return -1;
         }
         header.putLong(0, end);
-        producers.put(producer, new Last(sequence, sequence + count, end));
+        known.addLast(new Last(sequence, sequence + count, end));
+        if (known.size() > REMEMBERED) {
+            known.removeFirst();
+        }
         batches.add(batch);
         end += count;
         return end - count;

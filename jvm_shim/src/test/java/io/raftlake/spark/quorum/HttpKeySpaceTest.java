@@ -12,6 +12,7 @@ import io.raftlake.spark.kit.ScriptedNode.Step;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.util.List;
+import java.util.Map;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
@@ -116,6 +117,20 @@ class HttpKeySpaceTest {
         assertEquals(List.of("/k/1"), refused.inTheWay());
         Txn range = new Txn().comparePrefix("/k/", 0).put("/j", VALUE);
         assertEquals(List.of("/k/"), client.commit(range, Witness.put("/j", VALUE)).inTheWay());
+    }
+
+    @Test
+    void endsOfTransactionsHappenWithTheKeysOrNotAtAll() throws IOException {
+        HttpKeySpace client = client(5000);
+        Txn ends = new Txn().endTxn(100, (short) 3, true).endTxn(101, (short) 0, false).put("/k", VALUE);
+        assertTrue(client.commit(ends, Witness.put("/k", VALUE)).succeeded());
+        assertEquals(List.of(new Txn.Op.EndTxn(100, (short) 3, true), new Txn.Op.EndTxn(101, (short) 0, false)), space.ends());
+        space.refuse(100, "it is over");
+        TxnResult refused = client.commit(new Txn().put("/j", VALUE).endTxn(100, (short) 3, true), Witness.put("/j", VALUE));
+        assertFalse(refused.succeeded());
+        assertEquals(Map.of(100L, "it is over"), refused.refused());
+        assertEquals(List.of(), refused.inTheWay());
+        assertTrue(client.get("/j").isEmpty());
     }
 
     @Test

@@ -12,7 +12,7 @@ import org.slf4j.LoggerFactory;
  * Questions of the driver, asked again while the quorum is away, as often and as long as the options say. What a node has
  * answered for good is not asked again. With the defaults a query waits for four minutes.
  */
-final class Asking {
+public final class Asking {
     /** What one line of an error may have. */
     static final int LINE_CHARACTERS_MAX = 250;
 
@@ -22,12 +22,12 @@ final class Asking {
 
     /** A question of the log client. */
     @FunctionalInterface
-    interface Question<T> {
+    public interface Question<T> {
         T ask() throws IOException;
     }
 
     /** The answer. An UncheckedIOException, of a cause in one line, where there is none in time, or where it is a refusal. */
-    static <T> T patiently(Quorum.Patience patience, String what, Question<T> question) {
+    public static <T> T patiently(Quorum.Patience patience, String what, Question<T> question) {
         long askedAtNs = System.nanoTime();
         for (long retry = 0; ; retry++) {
             try {

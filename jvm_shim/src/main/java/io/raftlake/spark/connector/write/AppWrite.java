@@ -1,0 +1,88 @@
+package io.raftlake.spark.connector.write;
+
+import io.raftlake.spark.connector.read.Asking;
+import io.raftlake.spark.connector.write.SinkKeys.Committed;
+import io.raftlake.spark.connector.write.SinkKeys.Driver;
+import java.io.IOException;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** The driver's half of the batches of one app: who may write, and what becomes visible. */
+final class AppWrite {
+    private static final Logger LOG = LoggerFactory.getLogger(AppWrite.class);
+
+    /** How long a writer waits for partitions to show what it has committed. */
+    private static final long SETTLE_MS_MAX = 5_000;
+
+    private final SinkOptions options;
+    private final String app;
+    private final String run;
+    private final String query;
+    private final SinkProgress progress;
+    private Standing standing;
+
+    AppWrite(SinkOptions options, String app, String run, String query, SinkProgress progress) {
+        this.options = options;
+        this.app = app;
+        this.run = run;
+        this.query = query;
+        this.progress = progress;
+    }
+
+    private SinkClient client() {
+        return SinkClient.of(options.quorum());
+    }
+
+    /** Before the tasks of a batch. {@link SinkFencedException}: a newer run owns the sink. */
+    Standing begin() {
+        standing = Asking.patiently(options.quorum().patience(), "the owner of the sink",
+                () -> client().ledger().enter(app, run, query, Driver.current()));
+        return standing;
+    }
+
+    /** Makes one batch visible, unless it is. After an exception nothing of it is. */
+    void commit(long number, WriterCommitMessage[] messages) {
+        List<TaskReport> reports = TaskReport.of(messages);
+        if (standing.lastBatch() >= number) {
+            abort(messages);
+            LOG.info("batch {} of {} is visible already, and was not written again", number, app);
+            return;
+        }
+        Map<String, Long> topics = TaskReport.rows(reports);
+        long rows = topics.values().stream().mapToLong(Long::longValue).sum();
+        Committed batch = new Committed(number, run, rows, messages.length, System.currentTimeMillis(), topics);
+        long begunAtNs = System.nanoTime();
+        boolean isNews = Asking.patiently(options.quorum().patience(), "the commit of batch " + number,
+                () -> client().ledger().commit(standing, batch, TaskReport.endings(reports)));
+        long committedAtNs = System.nanoTime();
+        LOG.info("batch {} of {}: {} rows{}", number, app, rows, isNews ? "" : " were visible already");
+        try {
+            client().leftovers().settle(reports.stream().map(TaskReport::transaction).toList(), SETTLE_MS_MAX);
+            progress.committed(number, rows, messages.length, committedAtNs - begunAtNs, System.nanoTime() - committedAtNs);
+            sweep();
+        } catch (IOException error) {
+            LOG.warn("batch {} of {} is committed, and was not looked after: {}", number, app, error.getMessage());
+        }
+    }
+
+    /** After each batch: an attempt that a lost executor or an older driver began amid it holds readers off its rows. */
+    private void sweep() throws IOException {
+        int aborted = client().leftovers().sweep(
+                SinkKeys.appTransactions(app), SinkKeys.ownerKey(app), standing.ownerVersion(), List.of());
+        if (aborted > 0) {
+            LOG.info("aborted {} transactions of {} that no task needs", aborted, app);
+        }
+    }
+
+    /** Aborts what the tasks have told of, as far as the quorum can be told. */
+    void abort(WriterCommitMessage[] messages) {
+        try {
+            client().leftovers().giveUp(TaskReport.endings(TaskReport.of(messages)));
+        } catch (IOException error) {
+            LOG.warn("transactions of {} are left to their time limit: {}", app, error.getMessage());
+        }
+    }
+}

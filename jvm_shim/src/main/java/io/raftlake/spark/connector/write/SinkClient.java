@@ -1,0 +1,107 @@
+package io.raftlake.spark.connector.write;
+
+import io.raftlake.spark.connector.Errors;
+import io.raftlake.spark.connector.Quorum;
+import io.raftlake.spark.log.Bootstrap;
+import io.raftlake.spark.log.LogReads;
+import io.raftlake.spark.log.Transactions;
+import io.raftlake.spark.log.Transactions.Open;
+import io.raftlake.spark.quorum.HttpKeySpace;
+import io.raftlake.spark.quorum.KeySpace;
+import io.raftlake.spark.quorum.QuorumUnavailableException;
+import io.raftlake.spark.quorum.Servers;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalInt;
+import java.util.concurrent.ConcurrentHashMap;
+
+/** The clients of a quorum that writes of one process share. */
+final class SinkClient implements OpenTransactions {
+    private static final Map<Quorum, SinkClient> OF_PROCESS = new ConcurrentHashMap<>();
+
+    private static final long END_MS_MAX = 5_000;
+
+    private final Quorum quorum;
+    private final Transactions transactions;
+    private List<String> fronts;
+    private KeySpace keys;
+    private KeySpace keysForEnds;
+
+    private SinkClient(Quorum quorum) {
+        this.quorum = quorum;
+        this.transactions = Transactions.of(Bootstrap.parse(quorum.servers()));
+    }
+
+    static SinkClient of(Quorum quorum) {
+        return OF_PROCESS.computeIfAbsent(quorum, SinkClient::new);
+    }
+
+    Transactions transactions() {
+        return transactions;
+    }
+
+    /** Over HTTP, at the listeners that the nodes name. */
+    synchronized KeySpace keys() throws IOException {
+        if (keys == null) {
+            keys = new HttpKeySpace(fronts(), quorum.patience().askMs());
+        }
+        return keys;
+    }
+
+    /** The same, with little patience: for the ends of transactions that the driver or a time limit ends, too. */
+    synchronized KeySpace keysForEnds() throws IOException {
+        if (keysForEnds == null) {
+            keysForEnds = new HttpKeySpace(fronts(), END_MS_MAX);
+        }
+        return keysForEnds;
+    }
+
+    private List<String> fronts() throws IOException {
+        if (fronts == null) {
+            List<InetSocketAddress> servers = Bootstrap.parse(quorum.servers());
+            List<String> listeners =
+                    LogReads.of(servers, quorum.patience().askMs(), quorum.patience().requestMs()).httpListeners();
+            if (listeners.isEmpty()) {
+                throw new QuorumUnavailableException(
+                        "no reachable node among " + quorum.servers() + " (http: no node names its http.listener)");
+            }
+            fronts = Servers.parse(String.join(",", listeners));
+        }
+        return fronts;
+    }
+
+    Leftovers leftovers() throws IOException {
+        return new Leftovers(keysForEnds(), this);
+    }
+
+
+    Ledger ledger() throws IOException {
+        return new Ledger(keys(), leftovers(), System::currentTimeMillis);
+    }
+
+    JobLedger jobs() throws IOException {
+        return new JobLedger(keys(), leftovers(), System::currentTimeMillis);
+    }
+
+    /** IllegalArgumentException, naming topics that there are, for one that does not exist. */
+    int partitions(String topic) throws IOException {
+        OptionalInt count = transactions.partitions(topic, quorum.patience().askMs());
+        if (count.isEmpty()) {
+            throw Errors.missingTopics(List.of(topic), transactions.topics(quorum.patience().askMs()));
+        }
+        return count.getAsInt();
+    }
+
+    @Override
+    public List<Open> open(String prefix, long timeoutMs) throws IOException {
+        return transactions.open(prefix, timeoutMs);
+    }
+
+    @Override
+    public boolean settle(Collection<String> transactionalIds, long timeoutMs) throws IOException {
+        return transactions.settle(transactionalIds, timeoutMs);
+    }
+}

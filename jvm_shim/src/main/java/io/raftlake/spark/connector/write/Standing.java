@@ -1,0 +1,7 @@
+package io.raftlake.spark.connector.write;
+
+import java.io.Serializable;
+
+/** What a run found when it began a batch. Versions are 0 where the key is not there; the last batch is -1 where there is none. */
+record Standing(String app, String run, long generation, long ownerVersion, long lastBatch, long batchVersion)
+        implements Serializable {}

@@ -1,0 +1,127 @@
+package io.raftlake.spark.log;
+
+import io.raftlake.spark.log.TransactionMessages.Described;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalInt;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * Producers of transactions, and what a quorum knows of transactions. Thread-safe.
+ *
+ * <p>Errors: {@link io.raftlake.spark.quorum.QuorumUnavailableException} where nobody could say in time, {@link
+ * io.raftlake.spark.quorum.RefusedException} where trying again does not help.
+ */
+public final class Transactions {
+    /** A transaction that nobody has ended. */
+    public record Open(String transactionalId, long producerId, short epoch) {}
+
+    /**
+     * How long a producer is patient, in ms.
+     *
+     * @param transactionMs nodes abort its transaction after so long
+     * @param blockMs its begin, and a look at a topic, take so long at most
+     * @param deliveryMs a batch is sent again for so long, from its append on
+     * @param requestMs a node that is silent for so long is given up; 0: as this client thinks right
+     */
+    public record Patience(long transactionMs, long blockMs, long deliveryMs, long requestMs) {}
+
+    private static final String BLOCK = "kafka.max.block.ms";
+    private static final long PAUSE_MS_FIRST = 1;
+    private static final long PAUSE_MS_MAX = 50;
+
+    /** Ids that one request describes, as many as nodes allow. */
+    private static final int DESCRIBED_MAX = 100;
+
+    private static final Map<List<InetSocketAddress>, Transactions> OF_PROCESS = new ConcurrentHashMap<>();
+
+    private final Cluster cluster;
+    private final Coordinator coordinator;
+
+    Transactions(List<InetSocketAddress> servers) {
+        this.cluster = new Cluster(servers);
+        this.coordinator = new Coordinator(cluster);
+    }
+
+    /** The one of this process. {@code servers} as {@link Bootstrap#parse} gives them. */
+    public static Transactions of(List<InetSocketAddress> servers) {
+        return OF_PROCESS.computeIfAbsent(servers, Transactions::new);
+    }
+
+    private static Tries tries(String what, long timeoutMs) {
+        return new Tries(what, timeoutMs, Tries.ATTEMPT_MS, BLOCK);
+    }
+
+    /**
+     * A producer of one transaction, whose records become visible together. Of all producers with one transactional id the newest
+     * goes on; the others are fenced.
+     */
+    public TransactionalProducer producer(String transactionalId, Codec codec, Patience patience) throws IOException {
+        String what = "no producer for the transactional id '" + transactionalId + "' with a time limit of "
+                + patience.transactionMs() + " ms";
+        Out request = TransactionMessages.initProducerId(transactionalId, patience.transactionMs());
+        Messages.ProducerId producer = coordinator.ask(
+                Api.INIT_PRODUCER_ID, request, tries(what, patience.blockMs()), Messages::initProducerId);
+        return new TransactionalProducer(cluster, transactionalId, producer, codec, patience);
+    }
+
+    /** How many partitions a topic has, as it was seen within the last minutes; nothing where there is none. */
+    public OptionalInt partitions(String topic, long timeoutMs) throws IOException {
+        return cluster.known(topic, tries("a look at topic " + topic, timeoutMs)).stream()
+                .mapToInt(known -> known.topic().partitions())
+                .findFirst();
+    }
+
+    /** The names of all topics. */
+    public List<String> topics(long timeoutMs) throws IOException {
+        return cluster.describe(null, tries("a look at all topics", timeoutMs)).stream()
+                .map(known -> known.topic().name())
+                .toList();
+    }
+
+    /** The open transactions of all transactional ids that begin so. */
+    public List<Open> open(String prefix, long timeoutMs) throws IOException {
+        coordinator.forget();
+        Tries tries = tries("a list of transactions", timeoutMs);
+        List<String> names = coordinator.ask(
+                Api.LIST_TRANSACTIONS, TransactionMessages.list(), tries, TransactionMessages::list);
+        List<String> ofPrefix = names.stream().filter(name -> name.startsWith(prefix)).sorted().toList();
+        return describe(ofPrefix, tries).stream()
+                .filter(row -> row.state().equals(TransactionMessages.ONGOING))
+                .map(row -> new Open(row.transactionalId(), row.producerId(), row.epoch()))
+                .toList();
+    }
+
+    /**
+     * Waits until the decided ends of these transactions are told to all of their partitions: who reads then is shown what was
+     * committed. False where the time is over before.
+     */
+    public boolean settle(Collection<String> transactionalIds, long timeoutMs) throws IOException {
+        Tries tries = tries("a description of transactions", timeoutMs);
+        List<String> left = List.copyOf(transactionalIds);
+        for (long pauseMs = PAUSE_MS_FIRST; ; pauseMs = Math.min(2 * pauseMs, PAUSE_MS_MAX)) {
+            left = describe(left, tries).stream()
+                    .filter(row -> row.state().startsWith(TransactionMessages.DECIDED))
+                    .map(Described::transactionalId)
+                    .toList();
+            if (left.isEmpty() || tries.isOver()) {
+                return left.isEmpty();
+            }
+            tries.pauseFor(pauseMs);
+        }
+    }
+
+    private List<Described> describe(List<String> names, Tries tries) throws IOException {
+        List<Described> found = new ArrayList<>();
+        for (int start = 0; start < names.size(); start += DESCRIBED_MAX) {
+            List<String> some = names.subList(start, Math.min(names.size(), start + DESCRIBED_MAX));
+            found.addAll(coordinator.ask(Api.DESCRIBE_TRANSACTIONS, TransactionMessages.describe(some), tries,
+                    TransactionMessages::describe));
+        }
+        return found;
+    }
+}

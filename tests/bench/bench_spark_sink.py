@@ -1,0 +1,157 @@
+"""The exactly-once sink in Java against Spark's Kafka sink on Kafka and against the sink in Python: bulk writes of the same
+rows, and tiny micro-batches from topic to topic.
+
+Writes alternate, in one session. Spark's Kafka sink is at-least-once, with acks=all, and tuned: batches of 512 KiB that wait
+10 ms for more rows. Micro-batches have 40 rows each, and Spark's default checkpoint on a local disk.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from connectorkit import JAVA, PYTHON, register_python
+from kafka_nodes import KafkaQuorum
+from measure import Peer, Result
+from our_nodes import our_quorum
+from pyspark_raftlake.jvm import require_jar
+from raftlake.client import Client
+
+ROWS = 3_000_000
+ROUNDS = 3
+PARTITIONS = 4
+SMALL_ROWS = 40
+SMALL_BATCHES = 25
+#: The first batches load classes, and are not counted.
+WARM_BATCHES = 5
+KAFKA_JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-kafka-4.2.0"
+TUNED = {"kafka.batch.size": str(512 << 10), "kafka.linger.ms": "10", "kafka.buffer.memory": str(64 << 20)}
+NAMES = (JAVA, PYTHON, "kafka")
+#: What the sink in Java is measured against: what to call it, and the least ratio of rates.
+PEERS = (("kafka", "Spark's Kafka sink, tuned", 1.5), (PYTHON, "the sink in Python", None))
+
+Options = Mapping[str, str]
+
+
+def measure(directory: Path) -> Iterator[Result]:
+    spark = session()
+    try:
+        with our_quorum(directory / "raftlake") as quorum, KafkaQuorum(directory / "kafka") as kafka:
+            with Client(quorum.bootstrap_servers) as client:
+                for name in ("bulk", "in", *(f"out-{number}" for number in range(len(NAMES)))):
+                    client.create_topic(name, partitions=PARTITIONS)
+            for name in ("bulk", "in", f"out-{NAMES.index('kafka')}"):
+                kafka.create_topic(name, PARTITIONS)
+            ours = {"kafka.bootstrap.servers": quorum.bootstrap_servers}
+            theirs = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+            sides: dict[str, Options] = {JAVA: ours, PYTHON: ours, "kafka": theirs}
+            yield from compared_writes(spark, sides)
+            yield from compared_batches(spark, sides, directory)
+    finally:
+        spark.stop()
+
+
+def session() -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not (KAFKA_JARS / "complete").exists():
+        raise RuntimeError("the jars of Spark's Kafka connector are not there: run tools/fetch-kafka")
+    jars = [str(require_jar()), *map(str, sorted(KAFKA_JARS.glob("*.jar")))]
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "3g")
+    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.jars", ",".join(jars))
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    register_python(made)
+    return made
+
+
+def rows_of(spark: SparkSession, count: int) -> DataFrame:
+    text = F.col("id").cast("string")
+    value = F.rpad(F.sha2(text, 256), 100, "x").cast("binary")
+    return spark.range(0, count, numPartitions=PARTITIONS).select(F.lpad(text, 8, "0").alias("key"), value.alias("value"))
+
+
+def append(rows: DataFrame, name: str, options: Options, topic: str) -> None:
+    tuned = TUNED if name == "kafka" else {}
+    rows.write.format(name).options(**options, **tuned, topic=topic).mode("append").save()
+
+
+def compared_writes(spark: SparkSession, sides: Mapping[str, Options]) -> Iterator[Result]:
+    rows = rows_of(spark, ROWS).localCheckpoint()
+    for name in NAMES:
+        append(rows.limit(ROWS // 10), name, sides[name], "bulk")
+    rounds: list[dict[str, float]] = []
+    for _ in range(ROUNDS):
+        rates: dict[str, float] = {}
+        for name in NAMES:
+            began = time.perf_counter()
+            append(rows, name, sides[name], "bulk")
+            rates[name] = ROWS / (time.perf_counter() - began)
+        rounds.append(rates)
+    for name, told, at_least in PEERS:
+        ratio = statistics.median(rates[JAVA] / rates[name] for rates in rounds)
+        yield Result(
+            name=f"Spark batch write in Java, against {told}",
+            value=statistics.median(rates[JAVA] for rates in rounds),
+            unit="rows/s",
+            method=f"local[2], {ROWS / 1e6:g} M rows of 8 B key and 100 B value, {PARTITIONS} partitions, 3 nodes; median of "
+            f"{ROUNDS} alternating rounds",
+            peer=Peer(
+                name=told,
+                value=statistics.median(rates[name] for rates in rounds),
+                ratio=ratio,
+                at_least=at_least,
+            ),
+            details={"rounds": rounds},
+        )
+
+
+def compared_batches(spark: SparkSession, sides: Mapping[str, Options], directory: Path) -> Iterator[Result]:
+    took = {name: micro_batches(spark, name, sides[name], directory) for name in NAMES}
+    medians = {name: statistics.median(batch["triggerExecution"] for batch in batches) for name, batches in took.items()}
+    for name, told, _ in PEERS:
+        yield Result(
+            name=f"Spark micro-batch of {SMALL_ROWS} rows, topic to topic, in Java, against {told}",
+            value=medians[JAVA],
+            unit="ms",
+            method=f"triggerExecution, default checkpoint, median of {SMALL_BATCHES} batches",
+            peer=Peer(
+                name=told,
+                value=medians[name],
+                ratio=medians[JAVA] / medians[name],
+                at_most=0.5 if name == "kafka" else None,
+            ),
+            details={"batches": took},
+        )
+
+
+def micro_batches(spark: SparkSession, name: str, options: Options, directory: Path) -> list[dict[str, int]]:
+    """The durations of batches in ms, as Spark tells them."""
+    rows = rows_of(spark, SMALL_ROWS).coalesce(1)
+    reader = spark.readStream.format(name).options(**options).option("subscribe", "in").option("startingOffsets", "latest")
+    writer = reader.load().select("key", "value").writeStream.format(name).options(**options)
+    writer = writer.option("topic", f"out-{NAMES.index(name)}").option("checkpointLocation", str(directory / f"to-{name}"))
+    query = writer.start()
+    took: list[dict[str, int]] = []
+    try:
+        until(lambda: query.status["message"].startswith("Waiting"))
+        for number in range(WARM_BATCHES + SMALL_BATCHES):
+            append(rows, "kafka" if name == "kafka" else JAVA, options, "in")
+            query.processAllAvailable()
+            batches = [batch for batch in query.recentProgress if batch["numInputRows"]]
+            if number >= WARM_BATCHES:
+                took.append(dict(batches[-1]["durationMs"]))
+    finally:
+        query.stop()
+    return took
+
+
+def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        time.sleep(0.05)

@@ -1,0 +1,279 @@
+"""Writes: the same records, the same words and the same keys from both connectors, and queries that change between both."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from connectorkit import JAVA, PYTHON, QUERY_TIMEOUT_S, Connector
+from pyspark_raftlake.ledger import Ledger
+from raftlake.client import sink_keys as keys
+from raftlake.client.partitioner import murmur2
+from waitkit import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+    from raftlake import Client
+
+pytestmark = pytest.mark.spark
+Topic = Callable[[int], str]
+OTHER = {PYTHON: JAVA, JAVA: PYTHON}
+
+
+@pytest.fixture
+def topic(client: Client) -> Topic:
+    """Makes topics of so many partitions."""
+
+    def make(partitions: int) -> str:
+        name = f"contract-sink-{uuid.uuid4().hex[:8]}"
+        client.create_topic(name, partitions)
+        return name
+
+    return make
+
+
+def save(connector: Connector, frame: DataFrame, topic: str | None, /, **options: str) -> None:
+    """A batch write. Names of options have `__` for a dot."""
+    named = {name.replace("__", "."): value for name, value in options.items()}
+    chosen = {} if topic is None else {"topic": topic}
+    writer = frame.write.format(connector.format).options(**{"kafka.bootstrap.servers": connector.servers, **chosen, **named})
+    writer.mode("append").save()
+
+
+def values(connector: Connector, topic: str) -> list[str]:
+    return sorted(row[0].decode() for row in connector.rows(topic))
+
+
+def frame_of(connector: Connector, count: int, first: int = 0) -> DataFrame:
+    """Rows with keys and values that are numbers."""
+    numbers = connector.spark.range(first, first + count)
+    return numbers.selectExpr("cast(id as string) as key", "cast(id as string) as value")
+
+
+def test_a_record_has_all_that_its_row_had(connector: Connector, topic: Topic) -> None:
+    name = topic(2)
+    connector.spark.sql(
+        "select cast('v' as binary) as value, 'k' as key, 1 as partition, current_date() as other, "
+        "array(named_struct('key', 'h', 'value', cast('x' as binary)), named_struct('key', 'n', 'value', null)) as headers "
+        "union all select null, null, 0, current_date(), null"
+    ).createOrReplaceTempView("everything")
+    save(connector, connector.spark.table("everything"), name)
+    found = connector.rows(name, "key", "value", "partition", "headers", includeHeaders="true")
+    assert found == [(None, None, 0, None), (b"k", b"v", 1, [("h", b"x"), ("n", None)])]
+
+
+def test_keys_go_where_kafkas_clients_put_them(connector: Connector, topic: Topic) -> None:
+    name = topic(3)
+    save(connector, frame_of(connector, 500), name)
+    found = connector.rows(name, "key", "partition")
+    assert len(found) == 500
+    assert all((murmur2(key) & 0x7FFFFFFF) % 3 == partition for key, partition in found)
+
+
+def test_rows_name_their_topics(connector: Connector, topic: Topic) -> None:
+    names = [topic(1), topic(1)]
+    rows = connector.spark.createDataFrame([(name, f"v{n}") for name in names for n in range(3)], "topic string, value string")
+    save(connector, rows, None)
+    assert [values(connector, name) for name in names] == [["v0", "v1", "v2"]] * 2
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_what_is_compressed_is_read_again(connector: Connector, topic: Topic, codec: str) -> None:
+    name = topic(1)
+    save(connector, frame_of(connector, 2000), name, kafka__compression__type=codec)
+    assert values(connector, name) == sorted(str(number) for number in range(2000))
+
+
+def test_no_rows_are_no_error(connector: Connector, topic: Topic) -> None:
+    name = topic(1)
+    save(connector, frame_of(connector, 0), name)
+    assert values(connector, name) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"topicc": "t"}, "Unknown option 'topicc' for raftlake; did you mean 'topic'?"),
+        ({"kafka.compression.type": "brotli"}, "Option 'kafka.compression.type' is 'brotli', expected one of none, gzip"),
+        ({"txnAppId": "a"}, "Options 'txnAppId' and 'txnVersion' go together: who writes, and a rising number"),
+        ({"kafka.transactional.id": "x"}, "Option 'kafka.transactional.id' is not supported: the sink names the transactions"),
+        ({"topic": "contract-sink-none"}, "Topic 'contract-sink-none' does not exist; existing topics: "),
+        ({"topic": ""}, "Option 'topic' is '', expected the name of a topic"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, dict) else "",
+)
+def test_options_that_cannot_be_used_are_named(connector: Connector, topic: Topic, options: dict[str, str], words: str) -> None:
+    chosen = {"topic": topic(1), **options}
+    with pytest.raises(Exception) as raised:
+        save(connector, frame_of(connector, 1), None, **chosen)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ("cast(id as string) as val", "Required attribute 'value' not found"),
+        ("id as value", "value attribute unsupported type bigint. value must be a(n) string or binary"),
+        ("cast(id as string) as value, id as partition", "partition attribute unsupported type bigint"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_named(connector: Connector, topic: Topic, columns: str, words: str) -> None:
+    rows = connector.spark.range(1).selectExpr(*columns.split(", "))
+    with pytest.raises(Exception) as raised:
+        save(connector, rows, topic(1))
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("if(id = 700, 9, 0) as partition", "partition 9 does not exist: the topic has 2 partitions"),
+        ("if(id = 700, null, '{topic}') as topic", "null topic present in the data. Use the topic option for setting a topic."),
+        ("if(id = 700, 'contract-sink-none', '{topic}') as topic", "Topic 'contract-sink-none' does not exist"),
+    ],
+    ids=["partition", "null topic", "missing topic"],
+)
+def test_nothing_of_a_write_with_a_poisoned_row_is_visible(connector: Connector, topic: Topic, column: str, words: str) -> None:
+    name = topic(2)
+    rows = connector.spark.range(1000).selectExpr("cast(id as string) as value", column.format(topic=name))
+    with pytest.raises(Exception) as raised:
+        save(connector, rows, None if "topic" in column else name)
+    assert words in str(raised.value)
+    assert values(connector, name) == []
+
+
+def test_a_write_of_an_app_happens_once_by_either_connector(
+    connector: Connector, both: dict[str, Connector], topic: Topic
+) -> None:
+    name, app = topic(1), f"app {uuid.uuid4().hex}/x"
+    save(connector, frame_of(connector, 10), name, txnAppId=app, txnVersion="1")
+    save(both[OTHER[connector.format]], frame_of(connector, 10, 10), name, txnAppId=app, txnVersion="1")
+    assert values(connector, name) == sorted(str(number) for number in range(10))
+    save(both[OTHER[connector.format]], frame_of(connector, 5, 10), name, txnAppId=app, txnVersion="2")
+    assert values(connector, name) == sorted(str(number) for number in range(15))
+
+
+# --- streams -------------------------------------------------------------------------------------------------------------
+
+
+def start(connector: Connector, source: str, target: str, checkpoint: Path, per_batch: int = 20) -> StreamingQuery:
+    """Copies one topic to another, to the end of what is there."""
+    reader = connector.spark.readStream.format(connector.format).option("kafka.bootstrap.servers", connector.servers)
+    reader = reader.option("subscribe", source).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", per_batch)
+    writer = reader.load().select("key", "value").writeStream.format(connector.format).option("topic", target)
+    writer = writer.option("kafka.bootstrap.servers", connector.servers).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(availableNow=True).start()
+
+
+def copy(connector: Connector, source: str, target: str, checkpoint: Path) -> str:
+    """The id of the query."""
+    query = start(connector, source, target, checkpoint)
+    assert query.awaitTermination(QUERY_TIMEOUT_S), "the query has not ended"
+    return str(query.id)
+
+
+def test_a_query_changes_between_both_connectors(
+    connector: Connector, both: dict[str, Connector], client: Client, topic: Topic, tmp_path: Path
+) -> None:
+    """Batch numbers go on, the owner's key follows, and the run that was replaced is told so by its own connector."""
+    source, target, checkpoint = topic(2), topic(2), tmp_path / "checkpoint"
+    expected: list[str] = []
+    last = -1
+    for turn, each in enumerate([connector, both[OTHER[connector.format]], connector]):
+        more = [f"{turn}-{number:03}" for number in range(50)]
+        client.append_many(source, [(value, value) for value in more])
+        expected += more
+        query = copy(each, source, target, checkpoint)
+        assert values(each, target) == expected
+        batch = client.kv.get(keys.batch_key(query))
+        owner = client.kv.get(keys.owner_key(query))
+        assert batch is not None and owner is not None
+        committed = keys.decode_batch(batch.value)
+        assert committed.batch > last
+        assert committed.topics == {target: committed.rows}
+        assert keys.decode_owner(owner.value).generation == turn + 1
+        last = committed.batch
+    assert not client.open_transactions("raftlake-sink.a.")
+
+
+def test_a_batch_that_spark_repeats_is_not_written_again(
+    connector: Connector, client: Client, topic: Topic, tmp_path: Path
+) -> None:
+    """Its commit is not noted down in the checkpoint, as after a driver that was killed behind the commit of the sink."""
+    source, target, checkpoint = topic(1), topic(1), tmp_path / "checkpoint"
+    client.append_many(source, [(None, f"v{number:02}") for number in range(40)])
+    copy(connector, source, target, checkpoint)
+    commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    commits[-1].unlink()
+    (checkpoint / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    copy(connector, source, target, checkpoint)
+    assert values(connector, target) == [f"v{number:02}" for number in range(40)]
+
+
+def test_a_stream_that_was_replaced_is_told_by_whom(connector: Connector, client: Client, topic: Topic, tmp_path: Path) -> None:
+    source, target, checkpoint = topic(1), topic(1), tmp_path / "checkpoint"
+    client.append(source, b"first")
+    reader = connector.spark.readStream.format(connector.format).option("kafka.bootstrap.servers", connector.servers)
+    rows = reader.option("subscribe", source).option("startingOffsets", "earliest").load().select("value")
+    writer = rows.writeStream.format(connector.format).option("kafka.bootstrap.servers", connector.servers)
+    query = writer.option("topic", target).option("checkpointLocation", str(checkpoint)).start()
+    try:
+        wait_until(lambda: client.kv.get(keys.batch_key(str(query.id))) is not None, "the first batch", QUERY_TIMEOUT_S)
+        Ledger(client, 60_000).enter(str(query.id), "another-run", str(query.id), keys.Driver(host="elsewhere", pid=7))
+        client.append(source, b"second")
+        wait_until(lambda: query.exception() is not None, "the end of the query", QUERY_TIMEOUT_S)
+        told = str(query.exception())
+        assert f"run {query.runId} no longer owns the sink of {query.id}" in told
+        assert "The owner is run another-run on host elsewhere (process 7, since " in told
+        assert values(connector, target) == ["first"]
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("mode", ["complete", "update"])
+def test_results_of_aggregates_are_appended(both: dict[str, Connector], topic: Topic, tmp_path: Path, mode: str) -> None:
+    """Update mode takes the jar: Spark refuses it to sinks written in Python. The sink tells of its last batch."""
+    connector, name, source = both[JAVA], topic(1), topic(1)
+    save(connector, frame_of(connector, 10), source)
+    reader = connector.spark.readStream.format(JAVA).option("kafka.bootstrap.servers", connector.servers)
+    rows = reader.option("subscribe", source).option("startingOffsets", "earliest").load()
+    counts = rows.groupBy("topic").count().selectExpr("topic as key", "cast(count as string) as value")
+    writer = counts.writeStream.format(JAVA).option("kafka.bootstrap.servers", connector.servers).option("topic", name)
+    writer = writer.outputMode(mode).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(QUERY_TIMEOUT_S), "the query has not ended"
+    assert values(connector, name) == ["10"]
+    told = query.lastProgress["sink"]["metrics"]
+    assert told["rows"] == "1" and {"batch", "commitMs", "settleMs", "tasks"} <= set(told)
+
+
+# --- the catalog ---------------------------------------------------------------------------------------------------------
+
+
+def test_topics_are_tables_of_a_catalog(both: dict[str, Connector], client: Client, tmp_path: Path) -> None:
+    spark = both[JAVA].spark.newSession()
+    spark.conf.set("spark.sql.catalog.lake", "io.raftlake.spark.connector.RaftlakeCatalog")
+    spark.conf.set("spark.sql.catalog.lake.bootstrap.servers", both[JAVA].servers)
+    name, copied = (f"contract-catalog-{uuid.uuid4().hex[:8]}" for _ in range(2))
+    spark.sql(f"CREATE TABLE lake.`{name}` TBLPROPERTIES(partitions=3, `retention.ms`=60000)")
+    assert client.partitions(name) == [0, 1, 2]
+    assert client.topic_configs(name)["retention.ms"] == "60000"
+    spark.sql(f"INSERT INTO lake.`{name}` SELECT 'k' AS key, 'v' AS value")
+    assert [bytes(row.value) for row in spark.sql(f"SELECT value FROM lake.`{name}`").collect()] == [b"v"]
+    stream = spark.readStream.option("startingOffsets", "earliest").table(f"lake.`{name}`").select("key", "value")
+    writer = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    query = writer.toTable(f"lake.`{copied}`")
+    assert query.awaitTermination(QUERY_TIMEOUT_S), "the query has not ended"
+    assert [bytes(row.value) for row in spark.table(f"lake.`{copied}`").collect()] == [b"v"]
+    shown = {row.tableName for row in spark.sql("SHOW TABLES IN lake").collect()}
+    assert {name, copied} <= shown
+    with pytest.raises(Exception, match=r"a table of raftlake is a topic: its columns are .* Leave out the column amount"):
+        spark.sql("CREATE TABLE lake.other (amount INT)")
+    spark.sql(f"DROP TABLE lake.`{name}`")
+    wait_until(lambda: not spark.catalog.tableExists(f"lake.`{name}`"), "the end of the topic", QUERY_TIMEOUT_S)

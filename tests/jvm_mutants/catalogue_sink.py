@@ -1,0 +1,93 @@
+"""Bugs for the sink of the connector in Java, and for its producers of transactions."""
+
+from __future__ import annotations
+
+from tests.jvm_mutants.catalogue import JvmMutant
+
+LEDGER = ("connector.write.LedgerTest",)
+JOBS = ("connector.write.JobLedgerTest",)
+PARTS = ("connector.write.SinkPartsTest",)
+PRODUCER = ("log.TransactionalProducerTest",)
+
+SINK_MUTANTS = (
+    JvmMutant(
+        "replaced-run-takes-the-sink-back",
+        "two drivers of one query replace each other batch by batch",
+        "connector/write/Ledger.java",
+        "found.owner().before().contains(run)) {",
+        "found.owner().before().contains(app)) {",
+        LEDGER,
+    ),
+    JvmMutant(
+        "commit-compares-no-batch",
+        "a command that comes once more commits its batch again",
+        "connector/write/Ledger.java",
+        ".compare(key, standing.batchVersion());",
+        ";",
+        LEDGER,
+    ),
+    JvmMutant(
+        "transactions-are-aborted-by-their-commit",
+        "the rows of a batch that is noted down are never visible",
+        "connector/write/Ledger.java",
+        "txn.endTxn(ending.producerId(), ending.epoch(), true));",
+        "txn.endTxn(ending.producerId(), ending.epoch(), false));",
+        LEDGER,
+    ),
+    JvmMutant(
+        "late-task-of-a-job-writes",
+        "rows of a write that has ended hold readers of what is committed",
+        "connector/write/JobLedger.java",
+        "if (found.isEmpty() || found.get().version() != job.version()) {",
+        "if (found.isEmpty()) {",
+        JOBS,
+    ),
+    JvmMutant(
+        "job-keeps-other-attempts-open",
+        "readers of what is committed wait for the time limit of an attempt that failed",
+        "connector/write/Leftovers.java",
+        "if (!needed.contains(open.producerId())) {",
+        "if (needed.contains(open.producerId())) {",
+        JOBS,
+    ),
+    JvmMutant(
+        "odd-bytes-of-keys-are-one-byte",
+        "keys go to other partitions than those of other producers of Kafka",
+        "connector/write/Murmur2.java",
+        "(Platform.getByte(base, offset + at) & 0xFF)",
+        "(Platform.getByte(base, offset + whole) & 0xFF)",
+        PARTS,
+    ),
+    JvmMutant(
+        "varint-loses-a-byte",
+        "records of a large batch cannot be read",
+        "connector/write/RecordBuffer.java",
+        "(38 - Integer.numberOfLeadingZeros(left)) / 7",
+        "(37 - Integer.numberOfLeadingZeros(left)) / 7",
+        PARTS,
+    ),
+    JvmMutant(
+        "batches-are-outside-of-their-transaction",
+        "rows are visible before their batch is committed",
+        "log/BatchWriter.java",
+        "batch[Batches.ATTRIBUTES_AT + 1] |= Batches.TRANSACTIONAL;",
+        "",
+        PRODUCER,
+    ),
+    JvmMutant(
+        "resent-batches-change-their-order",
+        "a node refuses what is sent again after a lost connection",
+        "log/PartitionSends.java",
+        "waiting.addFirst(inFlight.removeLast());",
+        "waiting.addFirst(inFlight.removeFirst());",
+        PRODUCER,
+    ),
+    JvmMutant(
+        "decided-transaction-counts-as-settled",
+        "who reads behind a write is not shown its rows",
+        "log/Transactions.java",
+        "return left.isEmpty();",
+        "return true;",
+        PRODUCER,
+    ),
+)
