@@ -92,7 +92,7 @@ test-spark: jar ## Spark jobs against real nodes
 
 test-cluster: jar ## Spark stories of minutes: a standalone cluster, killed drivers, queries of many shapes; not part of `make test`
 	@tools/fetch-kafka
-	$(PYTEST) -q -m cluster
+	$(PYTEST) -q -m cluster -o faulthandler_timeout=1200
 
 bench: $(READY) ## measure us, etcd and Kafka side by side; exit 1 when a budget is missed (ONLY="pair gap" for some parts)
 	@tools/need etcd
