@@ -13,6 +13,7 @@ import typer
 
 from raftlake.cli.leader import LeaderWatch
 from raftlake.cli.streams import give_up
+from raftlake.errors import printable
 
 if TYPE_CHECKING:
     from raftlake.client import Client
@@ -55,9 +56,11 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headers: list[str], rows: list[list[str]]) -> None:
-    """Columns as wide as their widest cell, cells apart by a tab, as Kafka's tools print them: stable for scripts too."""
-    widths = [max(len(line[column]) for line in [headers, *rows]) for column in range(len(headers))]
-    for line in [headers, *rows]:
+    """Columns as wide as their widest cell, cells apart by a tab, as Kafka's tools print them: stable for scripts too. A cell
+    with a character that a terminal obeys is printed as Python writes it: others choose the names."""
+    lines = [headers, *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+    for line in lines:
         print("\t".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 

@@ -25,7 +25,7 @@ from raftlake.cli.output import (
     text_facts,
 )
 from raftlake.cli.produce import chunks, produce_lines
-from raftlake.errors import ConfigError, WrongState, printable
+from raftlake.errors import ConfigError, RaftlakeError, WrongState, printable
 
 if TYPE_CHECKING:
     from raftlake.client import Client, Record, TopicDescription
@@ -117,19 +117,34 @@ def alter(
     configs, deleted = parse_configs(config), delete_config or []
     if partitions is None and not configs and not deleted:
         raise typer.BadParameter("nothing to change: accepted are --partitions, --config and --delete-config")
+    changed = [f"topic {topic} has {name}={value}" for name, value in configs.items()]
+    changed += [f"topic {topic} follows the nodes in {name}" for name in deleted]
     with connect(bootstrap_server, timeout_ms) as client:
-        if configs or deleted:
+        if changed:
+            if partitions is not None:
+                require_more(client.describe_topic(topic), partitions)
             client.alter_topic_configs(topic, configs, delete=deleted)
-        described = client.describe_topic(topic) if partitions is None else client.create_partitions(topic, partitions)
+        try:
+            described = client.describe_topic(topic) if partitions is None else client.create_partitions(topic, partitions)
+        except RaftlakeError:
+            # The error is about the partitions; what happened before it has to be known too.
+            for line in changed:
+                note(line)
+            raise
     if as_json:
         print_json({**topic_facts(described), "set": configs, "deleted": deleted})
         return
     if partitions is not None:
         print(f"topic {described.name} has {len(described.partitions)} partitions")
-    for name, value in configs.items():
-        print(f"topic {described.name} has {name}={value}")
-    for name in deleted:
-        print(f"topic {described.name} follows the nodes in {name}")
+    for line in changed:
+        print(line)
+
+
+def require_more(found: TopicDescription, count: int) -> None:
+    """WrongState where the topic has as many partitions already."""
+    has = len(found.partitions)
+    if has >= count:
+        raise WrongState(f"nothing was changed: topic {found.name!r} has {has} partitions, and {count} would be no increase")
 
 
 def configs_line(own: dict[str, str]) -> str:

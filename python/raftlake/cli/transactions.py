@@ -22,7 +22,7 @@ from raftlake.cli.output import (
     print_json,
     print_table,
 )
-from raftlake.errors import WrongState
+from raftlake.errors import WrongState, printable
 
 if TYPE_CHECKING:
     from raftlake.client import HangingTransaction, TransactionDescription
@@ -79,7 +79,7 @@ def describe(
         ["time limit", _seconds(found.timeout_ms)],
         ["partitions", _places(found)],
     ]
-    print_table([f"Transactional id {name}", ""], rows)
+    print_table(["Transactional id", printable(name)], rows)
 
 
 @app.command("abort")
@@ -100,7 +100,7 @@ def abort(
         print_json(_facts(found) | {"isSettled": is_settled})
         return
     where = "all partitions know it" if is_settled else "some partitions do not know it yet"
-    print(f"aborted {name}, producer {found.producer_id} epoch {found.epoch}: {where}")
+    print(f"aborted {printable(name)}, producer {found.producer_id} epoch {found.epoch}: {where}")
 
 
 @app.command("find-hanging")

@@ -13,9 +13,10 @@ from typing import Any
 from raftlake.client.admin import PARTITIONS_MAX, Admin
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
-from raftlake.client.routing import ask_leaders
+from raftlake.client.errors import NoReachableNode
+from raftlake.client.routing import RETRIABLE, ask_leaders
 from raftlake.client.types import Address, TopicDescription
-from raftlake.errors import ErrorCode, RequestRejected, WireError, code_of
+from raftlake.errors import ErrorCode, RequestRejected, WireError, code_of, unknown_outcome
 from raftlake.wire.api import ApiKey
 
 CREATE_PARTITIONS_VERSION = 3
@@ -29,16 +30,34 @@ class PartitionAdmin:
 
     async def delete_records(self, topic: str, offsets: Mapping[int, int], timeout_ms: float | None = None) -> dict[int, int]:
         """By partition: delete what lies below the offset (-1: below the high watermark). Returns by partition where it begins
-        then. RequestRejected(OFFSET_OUT_OF_RANGE): above the high watermark."""
+        then. RequestRejected(OFFSET_OUT_OF_RANGE): above the high watermark. UnknownOutcome: a leader was asked, and has not
+        told in time what became of it."""
+        undecided: set[int] = set()
 
         async def ask(address: Address, partitions: list[int], deadline: Deadline) -> Mapping[int, int | ErrorCode]:
             remaining_ms = min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)
             request = delete_records_request(topic, {each: offsets[each] for each in partitions}, remaining_ms)
             connection = await self._cluster.pool.get(address)
+            lost_before = set(undecided)
+            undecided.update(partitions)
             answer = await self._cluster.request(connection, ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, request, deadline)
-            return delete_records_results(answer)
+            results = delete_records_results(answer)
+            for each, result in results.items():
+                # A refusal decides this question, and not one before it whose answer was lost.
+                is_refused = each not in lost_before and result is not ErrorCode.REQUEST_TIMED_OUT
+                if is_refused or not isinstance(result, ErrorCode):
+                    undecided.discard(each)
+            return results
 
-        return await ask_leaders(self._cluster, topic, offsets, self._deadline(timeout_ms), ask)
+        try:
+            return await ask_leaders(self._cluster, topic, offsets, self._deadline(timeout_ms), ask)
+        except (RequestRejected, NoReachableNode) as error:
+            passes = not isinstance(error, RequestRejected) or error.code in RETRIABLE
+            if not undecided or not passes:
+                raise
+            places = ", ".join(f"{topic}-{partition}" for partition in sorted(undecided))
+            then = "look where these partitions begin, or delete again, which does no harm"
+            raise unknown_outcome(f"the deletion of records of {places} was not answered in time ({error})", then) from None
 
     async def create_partitions(self, topic: str, count: int, timeout_ms: float | None = None) -> TopicDescription:
         """Let a topic have `count` partitions, and wait until all of them have leaders. RequestRejected(INVALID_PARTITIONS)

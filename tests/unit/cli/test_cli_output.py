@@ -19,7 +19,7 @@ from raftlake.cli import output as cli_output
 from raftlake.cli import topics as cli_topics
 from raftlake.client import Record
 from raftlake.client.types import LOCAL_SERVERS, SERVERS_VARIABLES, PartitionDescription, TopicDescription
-from raftlake.errors import RaftlakeError, WrongState
+from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected, WrongState
 from raftlake.runtime.settings.settings import load_settings
 from raftlake.wire.quorum import status_lines
 
@@ -300,6 +300,43 @@ def test_changes_of_topics(monkeypatch: pytest.MonkeyPatch, command: str, done: 
     monkeypatch.setattr(cli_topics, "connect", lambda *_: quorum)
     outcome = CliRunner().invoke(cli.app, ["topics", *command.split()])
     assert (outcome.exit_code, outcome.stdout.strip(), quorum.done) == (0, line, [done])
+
+
+def altered(monkeypatch: pytest.MonkeyPatch, quorum: Quorum, partitions: int) -> tuple[int, str, str]:
+    monkeypatch.setattr(cli_topics, "connect", lambda *_: quorum)
+    outcome = CliRunner().invoke(cli.app, ["topics", "alter", "t", "--partitions", f"{partitions}", "--config", "a=1"])
+    return outcome.exit_code, str(outcome.exception), outcome.stderr
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_configs_stay_where_the_count_of_partitions_is_refused(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    quorum = Quorum()
+    quorum.describe_topic = lambda _: described(2)  # type: ignore[method-assign]
+    code, told, _ = altered(monkeypatch, quorum, count)
+    assert (code, quorum.done) == (1, [])
+    assert told == f"nothing was changed: topic 't' has 2 partitions, and {count} would be no increase"
+
+
+def test_configs_that_were_changed_before_an_error_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = Quorum()
+
+    def refuse(topic: str, count: int) -> TopicDescription:
+        raise RequestRejected(ErrorCode.INVALID_PARTITIONS, f"{topic}: {count} are too many")
+
+    quorum.create_partitions = refuse  # type: ignore[method-assign]
+    code, told, noted = altered(monkeypatch, quorum, 9)
+    assert (code, quorum.done, noted) == (1, [("configs", "t", {"a": "1"}, [])], "topic t has a=1\n")
+    assert "9 are too many" in told
+
+
+def test_a_cell_does_nothing_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    cli_output.print_table(["Id", "Age"], [["evil-\x1b[31m\r\nfake\t9", "1 s"], ["größe", "2 s"]])
+    quoted = r"'evil-\x1b[31m\r\nfake\t9'"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{'Id':{len(quoted)}}\tAge",
+        f"{quoted}\t1 s",
+        f"{'größe':{len(quoted)}}\t2 s",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,49 @@ def test_what_passes_is_asked_again(passing: KioError | None) -> None:
     run(test())
 
 
+@pytest.mark.parametrize("answer", [KioError.request_timed_out, None], ids=["timed out", "no answer"])
+def test_a_deletion_that_no_answer_decides_is_an_unknown_outcome(answer: KioError | None) -> None:
+    """Another answer behind it does not decide it, and says nothing of the partition that is decided."""
+
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t", 2)
+            quorum.move_leader("t", 1, 2)
+            quorum.nodes[2].standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message)
+            node = quorum.nodes[1]
+            node.once(ApiKey.DELETE_RECORDS, lambda _, message: DROP if answer is None else deleted(message, answer))
+            node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, KioError.not_leader_or_follower)
+            with pytest.raises(UnknownOutcome, match=r"records of t-0 was not answered in time .*delete again"):
+                await client.delete_records("t", {0: 3, 1: 3}, timeout_ms=300)
+
+    run(test())
+
+
+def test_a_deletion_that_was_refused_behind_a_lost_answer_is_refused() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            node = quorum.nodes[1]
+            node.once(ApiKey.DELETE_RECORDS, lambda _, message: DROP)
+            node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, KioError.policy_violation)
+            with pytest.raises(RequestRejected, match="POLICY_VIOLATION"):
+                await client.delete_records("t", {0: 3}, timeout_ms=2_000)
+
+    run(test())
+
+
+def test_a_deletion_that_no_leader_was_asked_for_is_refused() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            node = quorum.nodes[1]
+            node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, KioError.not_leader_or_follower)
+            with pytest.raises(RequestRejected, match="NOT_LEADER"):
+                await client.delete_records("t", {0: 3}, timeout_ms=200)
+
+    run(test())
+
+
 async def refused(client: AsyncClient, told: str) -> None:
     with pytest.raises(RequestRejected) as caught:
         await client.delete_records("t", {0: 3}, timeout_ms=200)
