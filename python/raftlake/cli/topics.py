@@ -178,14 +178,15 @@ def describe(
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Show a topic's own configs, and its partitions: leader, epoch, replicas, first and end offset."""
-    from raftlake.client import EARLIEST, LATEST
+    """Show a topic's own configs, and its partitions: leader, epoch, replicas, first offset, and the end of what is replicated
+    (records of open transactions too)."""
+    from raftlake.client import EARLIEST, LATEST, IsolationLevel
 
     with connect(bootstrap_server, timeout_ms) as client:
         described = client.describe_topic(topic)
         partitions = [partition.partition for partition in described.partitions]
         starts = client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
-        ends = client.list_offsets(topic, dict.fromkeys(partitions, LATEST))
+        ends = client.list_offsets(topic, dict.fromkeys(partitions, LATEST), isolation=IsolationLevel.READ_UNCOMMITTED)
         own = client.own_topic_configs([topic]).get(topic, {})
     facts = {**topic_facts(described), "configs": own}
     for row in facts["partitions"]:
