@@ -4,8 +4,6 @@
 BIN   ?= .venv/bin
 SEEDS ?=
 JOBS  ?= $(shell getconf _NPROCESSORS_ONLN)
-# Spark sessions at a time: each is a JVM with two threads, and asks its own nodes.
-SPARK_JOBS ?= 2
 ROWS  ?=
 MINUTES ?= 10
 SEED  ?=
@@ -90,7 +88,7 @@ test-java: jar ## Kafka's own Java tools against our nodes and files (fetched on
 
 test-spark: jar ## Spark jobs against real nodes
 	@tools/fetch-kafka
-	$(PYTEST) -q -m 'spark and not (bench or s3)' -n $(SPARK_JOBS) --dist loadfile --durations 10
+	$(PYTEST) -q -m 'spark and not (bench or s3)' --durations 10
 
 test-cluster: jar ## Spark stories of minutes: a standalone cluster, killed drivers, queries of many shapes; not part of `make test`
 	@tools/fetch-kafka
