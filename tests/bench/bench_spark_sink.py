@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +21,7 @@ from connectorkit import JAVA, PYTHON, register_python
 from kafka_nodes import KafkaQuorum
 from measure import Peer, Result
 from our_nodes import our_quorum
+from processes import wait_until
 from pyspark_raftlake.jvm import require_jar
 from raftlake.client import Client
 
@@ -140,7 +141,7 @@ def micro_batches(spark: SparkSession, name: str, options: Options, directory: P
     query = writer.start()
     took: list[dict[str, int]] = []
     try:
-        until(lambda: query.status["message"].startswith("Waiting"))
+        wait_until(lambda: query.status["message"].startswith("Waiting"), "the query waits for rows", poll_s=0.05)
         for number in range(WARM_BATCHES + SMALL_BATCHES):
             append(rows, "kafka" if name == "kafka" else JAVA, options, "in")
             query.processAllAvailable()
@@ -150,8 +151,3 @@ def micro_batches(spark: SparkSession, name: str, options: Options, directory: P
     finally:
         query.stop()
     return took
-
-
-def until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        time.sleep(0.05)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import time
 from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
+from processes import wait_until
 from pyspark_raftlake import configure
 
 WARM = 10
@@ -42,11 +42,7 @@ def snapshots() -> Iterator[int]:
 
 def await_snapshot(version: int) -> None:
     """Spark's maintenance makes snapshots in its own time."""
-    end_s = time.monotonic() + SNAPSHOT_LIMIT_S
-    while version not in snapshots():
-        if time.monotonic() > end_s:
-            raise TimeoutError(f"{location} has no snapshot of version {version} after {SNAPSHOT_LIMIT_S} s")
-        time.sleep(0.2)
+    wait_until(lambda: version in snapshots(), f"a snapshot of version {version} at {location}", SNAPSHOT_LIMIT_S, 0.2)
 
 
 kind, what, location, source, bootstrap, http, slow_jar = sys.argv[1:]

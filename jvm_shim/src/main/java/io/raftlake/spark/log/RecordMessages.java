@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.Base64;
 import java.util.List;
+import java.util.function.Consumer;
 
 /** The bodies of Produce and Fetch, of one partition each. */
 final class RecordMessages {
@@ -51,44 +52,35 @@ final class RecordMessages {
     }
 
     static Out fetch(Partition at, long offset, int maxBytes, int maxWaitMs) {
-        return new Out()
-                .i32(CONSUMER)
-                .i32(maxWaitMs)
-                .i32(1)
-                .i32(maxBytes)
-                .i8(READ_COMMITTED)
-                .i32(0)
-                .i32(-1)
-                .array(List.of(at), (topic, same) -> topic.text(at.topic())
-                        .array(List.of(at), (partition, one) -> partition.i32(at.partition())
-                                .i32(NO_EPOCH)
-                                .i64(offset)
-                                .i32(NO_EPOCH)
-                                .i64(-1)
-                                .i32(maxBytes)))
-                .array(List.of(), (none, nothing) -> {})
-                .text("")
-                .noTags();
+        return fetch(topic -> topic.text(at.topic()), at.partition(), offset, maxBytes, maxWaitMs, READ_COMMITTED);
     }
 
     /** From the topic of this id, in base64, alone. With {@code committed} the answer names aborted transactions. */
     static Out fetchById(String topicId, int number, long offset, int maxBytes, int maxWaitMs, boolean committed) {
         byte[] id = Base64.getUrlDecoder().decode(topicId);
+        int isolation = committed ? READ_COMMITTED : 0;
+        return fetch(topic -> topic.raw(id, 0, id.length), number, offset, maxBytes, maxWaitMs, isolation);
+    }
+
+    /** {@code name} writes what the version of the request knows a topic by. */
+    private static Out fetch(Consumer<Out> name, int number, long offset, int maxBytes, int maxWaitMs, int isolation) {
         return new Out()
                 .i32(CONSUMER)
                 .i32(maxWaitMs)
                 .i32(1)
                 .i32(maxBytes)
-                .i8(committed ? READ_COMMITTED : 0)
+                .i8(isolation)
                 .i32(0)
                 .i32(-1)
-                .array(List.of(id), (topic, same) -> topic.raw(id, 0, id.length)
-                        .array(List.of(number), (partition, one) -> partition.i32(number)
-                                .i32(NO_EPOCH)
-                                .i64(offset)
-                                .i32(NO_EPOCH)
-                                .i64(-1)
-                                .i32(maxBytes)))
+                .array(List.of(name), (topic, named) -> {
+                    named.accept(topic);
+                    topic.array(List.of(number), (partition, one) -> partition.i32(one)
+                            .i32(NO_EPOCH)
+                            .i64(offset)
+                            .i32(NO_EPOCH)
+                            .i64(-1)
+                            .i32(maxBytes));
+                })
                 .array(List.of(), (none, nothing) -> {})
                 .text("")
                 .noTags();

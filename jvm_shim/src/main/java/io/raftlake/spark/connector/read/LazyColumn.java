@@ -40,6 +40,15 @@ abstract class LazyColumn extends ColumnVector {
         return false;
     }
 
+    /** Of the first {@code rows}, for a {@link #numNulls} that has to look. */
+    final int countNulls(int rows) {
+        int count = 0;
+        for (int row = 0; row < rows; row++) {
+            count += isNullAt(row) ? 1 : 0;
+        }
+        return count;
+    }
+
     private UnsupportedOperationException other() {
         return new UnsupportedOperationException("a column of " + dataType().simpleString() + " has no such values");
     }

@@ -149,11 +149,7 @@ final class RecordBlock {
 
         @Override
         public int numNulls() {
-            int count = 0;
-            for (int row = 0; row < rows; row++) {
-                count += isNullAt(row) ? 1 : 0;
-            }
-            return count;
+            return countNulls(rows);
         }
 
         @Override
@@ -210,11 +206,7 @@ final class RecordBlock {
 
         @Override
         public int numNulls() {
-            int count = 0;
-            for (int row = 0; row < rows; row++) {
-                count += isNullAt(row) ? 1 : 0;
-            }
-            return count;
+            return countNulls(rows);
         }
 
         @Override

@@ -22,11 +22,7 @@ final class SelectedRows extends LazyColumn {
 
     @Override
     public int numNulls() {
-        int count = 0;
-        for (int row : rows) {
-            count += column.isNullAt(row) ? 1 : 0;
-        }
-        return count;
+        return countNulls(rows.length);
     }
 
     @Override
