@@ -182,15 +182,16 @@ final class RaftlakeStream
     /** Where all tasks of a batch together have stopped. */
     @Override
     public Offset mergeOffsets(PartitionOffset[] told) {
+        return merged(told, reading.stream().map(task -> task.range().at()).toList());
+    }
+
+    static RaftlakeOffset merged(PartitionOffset[] told, List<TopicPartition> read) {
         SortedMap<TopicPartition, Long> offsets = new TreeMap<>();
         for (PartitionOffset each : told) {
             RealTimeOffset offset = (RealTimeOffset) each;
             offsets.put(offset.at(), offset.next());
         }
-        List<TopicPartition> silent = reading.stream()
-                .map(task -> task.range().at())
-                .filter(partition -> !offsets.containsKey(partition))
-                .toList();
+        List<TopicPartition> silent = read.stream().filter(partition -> !offsets.containsKey(partition)).toList();
         if (!silent.isEmpty()) {
             throw new IllegalStateException("no task has told how far it has read " + silent);
         }
