@@ -48,8 +48,8 @@ def require_jar(directory: Path = _DIRECTORY) -> Path:
 
 
 def checkpoint_settings(jar: Path, quorum: str, http: str, jars_before: str = "") -> dict[str, str]:
-    """What Spark has to be told for `raftlake://`, and for the sink in real-time mode. `quorum`, the nodes' Kafka listeners, and
-    `http` are "host:port,host:port"; `jars_before` is what `spark.jars` has."""
+    """What Spark has to be told for `raftlake://`, and for the sink in real-time mode. `quorum`, the nodes' Kafka listeners,
+    and `http` are "host:port,host:port"; `jars_before` is what `spark.jars` has."""
     jars = [one for one in jars_before.split(",") if one]
     return {
         JARS_SETTING: ",".join([*jars, *([] if str(jar) in jars else [str(jar)])]),

@@ -1,5 +1,5 @@
-"""Real-time mode of the connector in Java, topic to topic: rows arrive while their batch is open, a restart goes on where the last
-batch ended, and nothing is lost where a leader dies."""
+"""Real-time mode of the connector in Java, topic to topic: rows arrive while their batch is open, a restart goes on where the
+last batch ended, and nothing is lost where a leader dies."""
 
 from __future__ import annotations
 
