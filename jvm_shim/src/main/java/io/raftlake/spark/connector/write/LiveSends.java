@@ -20,8 +20,8 @@ final class LiveSends implements Closeable {
     /** Of encoded records before they are compressed. */
     static final int BATCH_BYTES_MAX = 512 << 10;
 
-    /** Batches of a partition on their way. More would be smaller ones, and more work for the nodes. */
-    private static final int UNACKNOWLEDGED_MAX = 2;
+    /** Batches of a partition on their way. More would be smaller ones, and more work for the nodes, which then answer later. */
+    private static final int UNACKNOWLEDGED_MAX = 1;
 
     private record Ready(Partition at, RecordBuffer buffer) {}
 

@@ -57,8 +57,8 @@ class RealTimeReaderTest {
 
     private RealTimeReader read(long start, long end, boolean failOnDataLoss) {
         Quorum quorum = new Quorum(node.servers(), "test", new Quorum.Patience(20_000, 0, 0, 0));
-        PlannedRange task = new PlannedRange(new OffsetRange(AT, start, end), "AAAAAAAAAAAAAAAAAAAAAA", quorum, RangeFetches.LEADER,
-                List.of(1), failOnDataLoss, true, null);
+        PlannedRange task = new PlannedRange(new OffsetRange(AT, start, end), "AAAAAAAAAAAAAAAAAAAAAA", quorum,
+                RangeFetches.LEADER, List.of(1), failOnDataLoss, true, null);
         reader = new RealTimeReader(task, Columns.ofSource(false));
         return reader;
     }
@@ -258,10 +258,11 @@ class RealTimeReaderTest {
     @Test
     void tooFewSlotsAreToldInOneLine() {
         String told = RealTimeSlots.tooFew("raftlake[Subscribe[t]]", 4, 0, 2, "local[2]");
-        assertEquals("real-time mode needs a slot for each partition: raftlake[Subscribe[t]] has 4, and there are 2 (local[2]). A "
-                + "partition without one is never read. Start Spark with 4 (local[4], or executors' cores / spark.task.cpus), or "
-                + "read fewer partitions", told);
-        assertTrue(RealTimeSlots.tooFew("raftlake[Subscribe[t]]", 4, 3, 6, "local[6]").contains("has 4, other sources in real-time "
-                + "mode hold 3, and there are 6 (local[6]). A partition without one is never read. Start Spark with 7 (local[7],"));
+        assertEquals("real-time mode needs a slot for each partition: raftlake[Subscribe[t]] has 4, and there are 2 (local[2]). "
+                + "A partition without one is never read. Start Spark with 4 (local[4], or executors' cores / spark.task.cpus), "
+                + "or read fewer partitions", told);
+        String shared = RealTimeSlots.tooFew("raftlake[Subscribe[t]]", 4, 3, 6, "local[6]");
+        assertTrue(shared.contains("has 4, other sources in real-time mode hold 3, and there are 6 (local[6])."), shared);
+        assertTrue(shared.contains("Start Spark with 7 (local[7],"), shared);
     }
 }

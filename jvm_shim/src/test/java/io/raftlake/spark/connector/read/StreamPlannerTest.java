@@ -315,7 +315,8 @@ class StreamPlannerTest {
         assertEquals(List.of("id-1", "id-1"), tasks.stream().map(PlannedRange::topicId).toList());
         assertEquals(List.of("t-0 from offset 3000 on", "t-1 from offset 4 on"), realTime(at(3_000, 4)));
         view.log(2, 0, 7);
-        assertEquals(List.of("t-0 from offset 3000 on", "t-1 from offset 4 on", "t-2 from offset 0 on"), realTime(at(3_000, 4)));
+        List<String> three = List.of("t-0 from offset 3000 on", "t-1 from offset 4 on", "t-2 from offset 0 on");
+        assertEquals(three, realTime(at(3_000, 4)));
         view.log(3, 2, 7);
         assertTrue(lost(() -> realTime(at(3_000, 4, 7))).startsWith("Added partition t-3 starts from 2 instead of 0."));
     }
@@ -353,7 +354,9 @@ class StreamPlannerTest {
 
     @Test
     void realTimeModeHasNoBoundsOfBatches() {
-        for (String option : List.of("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition")) {
+        List<String> bounds =
+                List.of("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition");
+        for (String option : bounds) {
             plan(option, "5");
             String told = assertThrows(IllegalArgumentException.class, planner::prepareRealTime).getMessage();
             assertTrue(told.startsWith("Option '" + option + "' is not supported: "), told);

@@ -118,7 +118,8 @@ class RealTimeWriterTest {
         node.refuseAppend();
         write("a");
         String told = assertThrows(RefusedException.class, () -> writer.commit()).getMessage();
-        assertTrue(told.startsWith("batch 7: an append to t-0: ") && told.contains("the largest row of this task has 34 bytes"), told);
+        assertTrue(told.startsWith("batch 7: an append to t-0: "), told);
+        assertTrue(told.contains("the largest row of this task has 34 bytes"), told);
         assertThrows(RefusedException.class, () -> write("b"), "the next row");
     }
 
@@ -148,7 +149,8 @@ class RealTimeWriterTest {
             Future<WriterCommitMessage> committed = other.submit(() -> writer.commit());
             assertThrows(TimeoutException.class, () -> committed.get(50, TimeUnit.MILLISECONDS));
             other.shutdownNow();
-            ExecutionException ended = assertThrows(ExecutionException.class, () -> committed.get(LONG_NS, TimeUnit.NANOSECONDS));
+            ExecutionException ended =
+                    assertThrows(ExecutionException.class, () -> committed.get(LONG_NS, TimeUnit.NANOSECONDS));
             assertEquals(InterruptedIOException.class, ended.getCause().getClass());
         } finally {
             other.shutdownNow();
