@@ -30,6 +30,9 @@ pytestmark = pytest.mark.spark
 SHORT, LONG = "5 seconds", "30 minutes"
 #: For batches of five seconds on a busy machine.
 WAIT_S = 60
+NODES = (1, 2, 3)
+#: So long all of them are away.
+OUTAGE_S = 8
 #: Slots of the session of the tests.
 SLOTS = 2
 
@@ -58,14 +61,18 @@ class Flow:
         self._numbers = itertools.count()
         self.query: StreamingQuery | None = None
 
-    def start(self, lasts: str = SHORT, **options: str) -> StreamingQuery:
-        """`options` of the source have `__` for a dot."""
+    def start(self, lasts: str | None = SHORT, **options: str) -> StreamingQuery:
+        """`lasts`: a batch of real-time mode; None: micro-batches, until all is read. `options` of the source have `__` for a
+        dot."""
         servers = {"kafka.bootstrap.servers": ",".join(map(str, self.client.config.bootstrap))}
         named = {"startingOffsets": "earliest", **{name.replace("__", "."): value for name, value in options.items()}}
         reader = self.spark.readStream.format(JAVA).options(**servers, **named).option("subscribe", self.before)
         writer = reader.load().select("key", "value").writeStream.format(JAVA).options(**servers).option("topic", self.after)
         writer = writer.option("checkpointLocation", str(self.directory / "checkpoint"))
-        self.query = writer.outputMode("update").trigger(realTime=lasts).start()
+        writer = writer.outputMode("update")
+        self.query = (writer.trigger(realTime=lasts) if lasts else writer.trigger(availableNow=True)).start()
+        if lasts is None:
+            assert self.query.awaitTermination(WAIT_S)
         return self.query
 
     def append(self, count: int = 4) -> None:
@@ -144,6 +151,16 @@ def test_a_restart_goes_on_where_the_last_batch_ended(flow: Flow) -> None:
     flow.wait_for_all()
     flow.wait_for_batches(2)
     assert sorted(visible(flow.client, flow.after)) == flow.values, "rows were read twice"
+
+
+def test_a_checkpoint_moves_between_real_time_mode_and_micro_batches(flow: Flow) -> None:
+    for lasts in (SHORT, None, SHORT, None):
+        flow.append()
+        flow.start(lasts)
+        flow.wait_for_all()
+        flow.wait_for_batches(2 if lasts else 0)
+        flow.stop()
+    assert sorted(visible(flow.client, flow.after)) == flow.values
 
 
 def test_a_query_from_latest_reads_what_comes_after_its_start(flow: Flow) -> None:
@@ -232,7 +249,7 @@ def test_options_that_mean_nothing_there_are_refused(flow: Flow, option: str, va
         flow.start(**{option: value}).awaitTermination(WAIT_S)
 
 
-def test_a_query_outlives_the_leaders_of_its_partitions(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_outlives_leaders_and_an_outage(spark: SparkSession, tmp_path: Path) -> None:
     """In one open batch: nothing is lost, and without a failed task nothing comes twice."""
     with LocalQuorum(nodes=3, data_dir=tmp_path / "nodes") as quorum, Client(quorum.bootstrap_servers) as client:
         flow = Flow(spark, client, tmp_path)
@@ -246,6 +263,12 @@ def test_a_query_outlives_the_leaders_of_its_partitions(spark: SparkSession, tmp
                 flow.append()
                 flow.wait_for_all()
                 quorum.start(victim)
+            for node in NODES:
+                quorum.kill(node)
+            assert flow.query is not None and not flow.query.awaitTermination(OUTAGE_S), "the query waits for the quorum"
+            quorum.start(*NODES)
+            flow.append()
+            flow.wait_for_all()
             assert sorted(visible(client, flow.after)) == flow.values
         finally:
             flow.stop()
