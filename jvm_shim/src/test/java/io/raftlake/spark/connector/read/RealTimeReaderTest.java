@@ -39,6 +39,9 @@ class RealTimeReaderTest {
 
     private static final long SHORT_MS = 50;
 
+    /** In which a node that has nothing answers so, once at least. */
+    private static final long QUIET_MS = 1_500;
+
     private ScriptedListener node;
     private RealTimeReader reader;
 
@@ -123,6 +126,15 @@ class RealTimeReaderTest {
         long tookMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - begunAtNs);
         assertTrue(tookMs >= SHORT_MS && tookMs < LONG_MS, tookMs + " ms");
         requireOffset(3);
+    }
+
+    @Test
+    void aNodeThatHasNothingIsNoFailure() throws IOException {
+        read(3);
+        assertFalse(ask(QUIET_MS).hasRecord());
+        requireOffset(3);
+        append("a");
+        assertEquals("a", value());
     }
 
     @Test
