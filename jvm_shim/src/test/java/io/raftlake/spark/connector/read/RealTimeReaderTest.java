@@ -28,9 +28,11 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 /** Readers of real-time mode on a scripted node, whose partition t-0 begins, and ends at first, at offset 3. */
 @Tag("memory")
+@Timeout(60)
 class RealTimeReaderTest {
     private static final TopicPartition AT = new TopicPartition("t", 0);
 

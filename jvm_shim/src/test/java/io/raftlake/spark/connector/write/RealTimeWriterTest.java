@@ -28,9 +28,11 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 /** Writers of real-time mode on a scripted node with one topic, t. */
 @Tag("memory")
+@Timeout(60)
 class RealTimeWriterTest {
     private static final long LONG_NS = 30_000_000_000L;
     private static final StructType COLUMNS = new StructType().add("value", DataTypes.BinaryType);
