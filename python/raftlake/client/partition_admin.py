@@ -63,7 +63,7 @@ class PartitionAdmin:
         """Let a topic have `count` partitions, and wait until all of them have leaders. RequestRejected(INVALID_PARTITIONS)
         where it has as many already, or more."""
         if not -PARTITIONS_MAX <= count <= PARTITIONS_MAX:
-            told = f"{count} partitions for topic {topic!r}: at most {PARTITIONS_MAX} can be asked for"
+            told = f"{count} partitions for topic {topic!r}: no request names, and no quorum has, so many"
             raise RequestRejected(ErrorCode.INVALID_PARTITIONS, told)
         deadline = self._deadline(timeout_ms)
         remaining_ms = min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)

@@ -86,7 +86,7 @@ def create_topics(node: Services, request: Any, client: ClientContext, reply: Re
             put(index, None, rejected.code, rejected.message)
             continue
         if request.validate_only:
-            put(index, None, *_validated(node, asked.name))
+            put(index, None, *_validated(node, asked.name, partitions))
         else:
             node.topics.create(asked.name, partitions, configs, partial(created, index), client)
 
@@ -138,9 +138,13 @@ def _checked(node: Services, asked: Any) -> tuple[int, dict[str, str]]:
         raise RequestRejected(ErrorCode.INVALID_CONFIG, rejected.message) from rejected
 
 
-def _validated(node: Services, name: str) -> tuple[ErrorCode, str]:
+def _validated(node: Services, name: str, partitions: int) -> tuple[ErrorCode, str]:
     if node.names.topic(name) is not None or node.topics.is_spoilt(name):
         return node.topics.why_taken(name)
+    try:
+        node.topics.require_room(partitions)
+    except RequestRejected as rejected:
+        return rejected.code, rejected.message
     return ErrorCode.NONE, ""
 
 
