@@ -16,13 +16,14 @@ from raftlake.replica.quorum import Quorum
 from raftlake.replica.transaction_entry import Transaction, TransactionState, transaction_key
 from raftlake.replica.transactions.additions import Additions
 from raftlake.replica.transactions.coordinator import HOLD_MS, Coordinator
-from raftlake.replica.transactions.requests import DONE, FENCED, UNMAPPED, Answer
+from raftlake.replica.transactions.requests import DONE, Answer
 
 E, S = ErrorCode, TransactionState
 TOPIC = bytes(range(1, 17))
 P0, P1, P2 = (TOPIC, 0), (TOPIC, 1), (TOPIC, 2)
 EMPTY = Transaction(transactional_id="a", producer_id=10, epoch=3, timeout_ms=1000, state=S.EMPTY)
 ME = ("a", 10, 3)
+FENCED, UNMAPPED = Answer(E.PRODUCER_FENCED), Answer(E.INVALID_PRODUCER_ID_MAPPING)
 
 
 class World:

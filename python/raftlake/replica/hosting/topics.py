@@ -357,7 +357,7 @@ class TopicRegistry:
     def delete(self, topic: Topic, done: CreateDone, client: ClientContext | None = None) -> None:
         """Delete a topic and its data on every node. `client` is who asked."""
         if topic is self._names.own or self._key_version(topic.name) == ABSENT:
-            done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} cannot be deleted")
+            done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the quorum's own log, and cannot be deleted")
         else:
             self._delete_key(topic.name, topic, done, client)
 
