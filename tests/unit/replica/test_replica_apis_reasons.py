@@ -450,7 +450,9 @@ def test_a_retired_epoch_is_told_as_one_that_a_command_has_ended(cluster: Cluste
         f"producer {producer.producer_id}: a command has ended the transaction of epoch 0 and retired it; make a new producer"
     )
     assert producer.add(group) is E.PRODUCER_FENCED
+    assert producer.end(True) is E.INVALID_TXN_STATE
     assert told[0].why.startswith(f"PRODUCER_FENCED: {words}")
+    assert "epoch 0 cannot commit: the state is CompleteAbort; make a new producer" in told[1].why
     late = records(b"x", sequence=1, producer_id=producer.producer_id)
     refused = produce(cluster, group, late, transactional_id="retired")
     assert refused.error is E.INVALID_PRODUCER_EPOCH

@@ -93,7 +93,7 @@ def ended_otherwise(standing: Transaction, commit: bool) -> Answer:
     """There is nothing to end, or it has ended in the other way."""
     asked = "commit" if commit else "abort"
     why = f"producer {standing.producer_id} epoch {standing.epoch} cannot {asked}: the state is {standing.state.value}"
-    return Answer(ErrorCode.INVALID_TXN_STATE, why=why)
+    return Answer(ErrorCode.INVALID_TXN_STATE, why=f"{why}; {NEW_PRODUCER}" if standing.is_retired else why)
 
 
 class Request(Protocol):
