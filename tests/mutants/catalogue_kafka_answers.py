@@ -150,7 +150,7 @@ KAFKA_ANSWERS = (
     mutant(
         "fenced-append-told-with-the-epochs-exchanged",
         "a user looks for the wrong producer",
-        "raftlake.replica.transactions.requests",
+        "raftlake.replica.transactions.words",
         "has epoch {epoch}, the newest is {newest}",
         "has epoch {newest}, the newest is {epoch}",
         REASONS,

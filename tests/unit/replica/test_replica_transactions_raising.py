@@ -10,8 +10,10 @@ from raftlake.errors import ErrorCode
 from raftlake.replica.transaction_entry import EPOCH_EXHAUSTED, Outcome, Transaction, TransactionState, decode, encode
 from raftlake.replica.transaction_entry import transaction_key as key_of
 from raftlake.replica.transaction_index import fault_of_change
-from raftlake.replica.transactions.raising import EndAndRaise
+from raftlake.replica.transactions.raising import INVALID, EndAndRaise
 from raftlake.replica.transactions.requests import (
+    FENCED,
+    UNMAPPED,
     AddPartitions,
     Answer,
     End,
@@ -35,8 +37,6 @@ COMMITTED, ABORTED = COMMITTING.completed(), ABORTING.completed()
 STATES = {each.state.value: each for each in (EMPTY, ONGOING, COMMITTING, ABORTING, COMMITTED, ABORTED)}
 TOLD = Answer(ErrorCode.NONE, 10, 3)
 NEXT = Answer(ErrorCode.NONE, 10, 4)
-FENCED, UNMAPPED = Answer(ErrorCode.PRODUCER_FENCED), Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-INVALID = Answer(ErrorCode.INVALID_TXN_STATE)
 
 
 def end(commit: bool, epoch: int = 3, producer_id: int = 10, new_id: int | None = None) -> EndAndRaise:

@@ -11,6 +11,8 @@ from raftlake.kv.commands import EndTxn
 from raftlake.replica.transaction_entry import EPOCH_EXHAUSTED, PARTITIONS_MAX, Outcome, Transaction, TransactionState
 from raftlake.replica.transactions.requests import (
     DONE,
+    FENCED,
+    UNMAPPED,
     AddPartitions,
     Answer,
     Decide,
@@ -33,7 +35,6 @@ COMMITTED, ABORTED = COMMITTING.completed(), ABORTING.completed()
 RETIRED = {each.state.value: each.retired() for each in (COMMITTING, ABORTING, COMMITTED, ABORTED)}
 STATES = {"nothing": None, **{each.state.value: each for each in (EMPTY, ONGOING, COMMITTING, ABORTING, COMMITTED, ABORTED)}}
 NOW = 77
-FENCED, UNMAPPED = Answer(ErrorCode.PRODUCER_FENCED), Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 INVALID = Answer(ErrorCode.INVALID_TXN_STATE)
 
 

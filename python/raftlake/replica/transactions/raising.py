@@ -20,7 +20,9 @@ from dataclasses import dataclass, replace
 
 from raftlake.errors import ErrorCode
 from raftlake.replica.transaction_entry import EPOCH_EXHAUSTED, NO_PRODUCER, Outcome, Transaction
-from raftlake.replica.transactions.requests import Answer, Step, TakeId, Wait, Write, ended_otherwise, fenced, unmapped
+from raftlake.replica.transactions.requests import FENCED, UNMAPPED, Answer, Step, TakeId, Wait, Write
+
+INVALID = Answer(ErrorCode.INVALID_TXN_STATE)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,20 +38,20 @@ class EndAndRaise:
 
     def judge(self, standing: Transaction | None, wall_ms: int) -> Step:
         if standing is None or self.producer_id < 0:
-            return unmapped(standing, self.producer_id)
+            return UNMAPPED
         asked = (self.producer_id, self.epoch)
         if standing.is_raised and self.epoch >= 0 and asked in _raised_from(standing):
             return self._repeated(standing)
         if self.producer_id not in (standing.producer_id, standing.successor[0]):
-            return unmapped(standing, self.producer_id)
+            return UNMAPPED
         if asked != standing.successor or self.epoch > EPOCH_EXHAUSTED:
-            return fenced(standing, *asked)
+            return FENCED
         if standing.is_retired and not self._is_as_decided(standing):
-            return ended_otherwise(standing, self.commit)
+            return INVALID
         if standing.is_prepared:
             return Wait()
         if standing.is_idle and self.commit and not standing.is_retired:
-            return ended_otherwise(standing, self.commit)
+            return INVALID
         if self.epoch == EPOCH_EXHAUSTED and self.new_id is None:
             return TakeId()
         next_id = NO_PRODUCER if self.new_id is None or self.epoch < EPOCH_EXHAUSTED else self.new_id
@@ -62,8 +64,8 @@ class EndAndRaise:
 
     def _repeated(self, standing: Transaction) -> Step:
         if standing.successor[1] > EPOCH_EXHAUSTED:
-            return fenced(standing, self.producer_id, self.epoch)
-        return _told(standing) if self._is_as_decided(standing) else ended_otherwise(standing, self.commit)
+            return FENCED
+        return _told(standing) if self._is_as_decided(standing) else INVALID
 
     def _is_as_decided(self, standing: Transaction) -> bool:
         return standing.decision is (Outcome.COMMIT if self.commit else Outcome.ABORT)

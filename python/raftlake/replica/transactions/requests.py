@@ -28,8 +28,8 @@ class Answer:
     error: ErrorCode
     producer_id: int = NO_PRODUCER
     epoch: int = NO_EPOCH
-    #: Why, where the error does not say all; in words, for the node's log and the answer to Produce.
-    why: str = field(default="", compare=False)
+    #: Why, where the error does not say all; for the node's log.
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,41 +59,8 @@ class TakeId:
 Step = Answer | Write | Decide | Wait | TakeId
 
 DONE = Answer(ErrorCode.NONE)
-NEW_PRODUCER = "make a new producer, which asks InitProducerId"
-
-
-def told_fenced(standing: Transaction, producer_id: int, epoch: int) -> str:
-    """In words, why the id does not take this producer any more."""
-    newest_id, newest = standing.successor
-    if (producer_id, epoch) == (newest_id, newest):
-        return f"producer {producer_id}: a command has ended the transaction of epoch {epoch} and retired it; {NEW_PRODUCER}"
-    of = "" if producer_id == newest_id else f" of producer {newest_id}"
-    return (
-        f"producer {producer_id} has epoch {epoch}, the newest is {newest}{of}: another producer has the transactional id, or "
-        f"the transaction was aborted; {NEW_PRODUCER}"
-    )
-
-
-def told_unmapped(standing: Transaction | None, producer_id: int) -> str:
-    """In words, why the id is not this producer's."""
-    if standing is None:
-        return f"the transactional id is not known, or was forgotten; {NEW_PRODUCER}"
-    return f"the transactional id has producer {standing.producer_id}, not {producer_id}; {NEW_PRODUCER}"
-
-
-def fenced(standing: Transaction, producer_id: int, epoch: int) -> Answer:
-    return Answer(ErrorCode.PRODUCER_FENCED, why=told_fenced(standing, producer_id, epoch))
-
-
-def unmapped(standing: Transaction | None, producer_id: int) -> Answer:
-    return Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING, why=told_unmapped(standing, producer_id))
-
-
-def ended_otherwise(standing: Transaction, commit: bool) -> Answer:
-    """There is nothing to end, or it has ended in the other way."""
-    asked = "commit" if commit else "abort"
-    why = f"producer {standing.producer_id} epoch {standing.epoch} cannot {asked}: the state is {standing.state.value}"
-    return Answer(ErrorCode.INVALID_TXN_STATE, why=f"{why}; {NEW_PRODUCER}" if standing.is_retired else why)
+FENCED = Answer(ErrorCode.PRODUCER_FENCED)
+UNMAPPED = Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
 class Request(Protocol):
@@ -122,8 +89,7 @@ class InitProducer:
         is_current = self.expected in (None, standing.successor)
         is_retry = self.expected is not None and self.expected == (standing.last_producer_id, standing.last_epoch)
         if not is_current and not is_retry:
-            assert self.expected is not None
-            return fenced(standing, *self.expected)
+            return FENCED
         if standing.is_prepared:
             return Wait()
         if is_retry and standing.epoch <= EPOCH_EXHAUSTED:
@@ -201,12 +167,12 @@ class AddPartitions:
 
     def judge(self, standing: Transaction | None, wall_ms: int) -> Step:
         if standing is None:
-            return unmapped(standing, self.producer_id)
+            return UNMAPPED
         producer_id, epoch = standing.successor
         if producer_id != self.producer_id:
-            return unmapped(standing, self.producer_id)
+            return UNMAPPED
         if epoch != self.epoch or standing.is_retired:
-            return fenced(standing, self.producer_id, self.epoch)
+            return FENCED
         if standing.is_prepared:
             return Wait()
         known = standing.partitions if standing.is_ongoing else frozenset()
@@ -240,13 +206,13 @@ class End:
     def judge(self, standing: Transaction | None, wall_ms: int) -> Step:
         del wall_ms
         if standing is None or standing.producer_id != self.producer_id:
-            return unmapped(standing, self.producer_id)
+            return UNMAPPED
         if standing.epoch != self.epoch:
-            return fenced(standing, self.producer_id, self.epoch)
+            return FENCED
         if standing.is_ongoing:
             return Decide(EndTxn(self.producer_id, self.epoch, self.commit, retires_epoch=False), DONE)
         is_so = standing.decision is standing.decided(self.commit).decision
-        return DONE if is_so else ended_otherwise(standing, self.commit)
+        return DONE if is_so else Answer(ErrorCode.INVALID_TXN_STATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

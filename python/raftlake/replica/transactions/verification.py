@@ -24,7 +24,8 @@ from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.transaction_entry import Outcome, Transaction
 from raftlake.replica.transactions.additions import PartitionId, Producer
-from raftlake.replica.transactions.requests import NEW_PRODUCER, Answer, told_fenced
+from raftlake.replica.transactions.requests import Answer
+from raftlake.replica.transactions.words import NEW_PRODUCER, told_fenced
 from raftlake.wire.batches import EndMarker
 
 #: The first versions of Produce that know TRANSACTION_ABORTABLE, and those whose clients repeat CONCURRENT_TRANSACTIONS.
