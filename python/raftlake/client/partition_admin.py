@@ -21,6 +21,11 @@ from raftlake.wire.api import ApiKey
 
 CREATE_PARTITIONS_VERSION = 3
 DELETE_RECORDS_VERSION = 2
+#: Why a topic keeps its records.
+_KEPT = {
+    ErrorCode.POLICY_VIOLATION: "the topic has cleanup.policy=compact; set it to compact,delete or delete first",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "this is the quorum's own log, which nodes alone clean up",
+}
 
 
 class PartitionAdmin:
@@ -52,6 +57,9 @@ class PartitionAdmin:
         try:
             return await ask_leaders(self._cluster, topic, offsets, self._deadline(timeout_ms), ask)
         except (RequestRejected, NoReachableNode) as error:
+            if isinstance(error, RequestRejected) and error.code in _KEPT:
+                # DeleteRecords has no room for the reason, which the node's log tells.
+                raise RequestRejected(error.code, f"{error.message}: {_KEPT[error.code]}") from None
             passes = not isinstance(error, RequestRejected) or error.code in RETRIABLE
             if not undecided or not passes:
                 raise

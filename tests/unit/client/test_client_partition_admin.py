@@ -107,7 +107,7 @@ def test_a_deletion_that_was_refused_behind_a_lost_answer_is_refused() -> None:
             node = quorum.nodes[1]
             node.once(ApiKey.DELETE_RECORDS, lambda _, message: DROP)
             node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, KioError.policy_violation)
-            with pytest.raises(RequestRejected, match="POLICY_VIOLATION"):
+            with pytest.raises(RequestRejected, match=r"POLICY_VIOLATION: t-0: .*cleanup.policy=compact; set it to"):
                 await client.delete_records("t", {0: 3}, timeout_ms=2_000)
 
     run(test())

@@ -319,6 +319,11 @@ def messages(answer: Any) -> list[str]:
     return [own, *found] if own else found
 
 
+def test_who_is_refused_a_time_limit_can_ask_a_node_for_the_longest_one(cluster: Cluster) -> None:
+    (result,) = cluster.ask(cluster.leader(), ApiKey.DESCRIBE_CONFIGS, description(4, "1"), version=4).results
+    assert {each.name: each.value for each in result.configs}["transaction.max.timeout.ms"] == "900000"
+
+
 # --- what there is no such topic for ---
 
 

@@ -199,4 +199,5 @@ def _own_configs(node: Services) -> dict[str, str]:
         "quorum.voters": ",".join(f"{voter}@{at}" for voter, at in node.quorum.addresses().items()),
         "quorum.election.timeout.ms": str(config.raft.election_timeout_ms),
         "quorum.fetch.timeout.ms": str(config.raft.fetch_timeout_ms),
+        "transaction.max.timeout.ms": str(config.transaction_timeout_ms_max),
     }
