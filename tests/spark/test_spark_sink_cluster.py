@@ -23,7 +23,8 @@ pytestmark = pytest.mark.cluster
 
 JOB = Path(__file__).with_name("sink_cluster_job.py")
 ROWS = 4_000
-PER_TRIGGER = ROWS // 16
+#: Batches to stop in, and some more; with slow tasks a few are enough.
+BATCHES, SLOW_BATCHES = 16, 4
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -41,7 +42,8 @@ class Copy(Story):
     ) -> None:
         self.attempts = directory / f"{name}-attempts"
         self.attempts.mkdir()
-        facts = {"per_trigger": PER_TRIGGER, "format": format, "slow": slow, "attempts": str(self.attempts)}
+        batches = SLOW_BATCHES if slow else BATCHES
+        facts = {"per_trigger": ROWS // batches, "format": format, "slow": slow, "attempts": str(self.attempts)}
         super().__init__(name, JOB, directory, quorum, cluster, hooks, SPECULATION if slow else {}, **facts)
         self.values = [f"v{number:05d}" for number in range(ROWS)]
         with Client(quorum.bootstrap_servers) as client:
