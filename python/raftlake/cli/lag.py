@@ -26,7 +26,7 @@ from raftlake.cli.output import (
 if TYPE_CHECKING:
     from raftlake.client import QueryLag
 
-app = typer.Typer(help="Streaming queries of Spark: how far they are behind.", invoke_without_command=True)
+app = typer.Typer(invoke_without_command=True)
 
 #: Spark has asked for nothing for so long: the query is down, or its trigger is rare.
 STALE_AFTER_MS = 10 * 60 * 1000
@@ -37,7 +37,7 @@ def lag(
     context: typer.Context,
     query: Annotated[str | None, typer.Option("--query", metavar="ID", help="Only the query with this id or name.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only this topic.")] = None,
-    partitions: Annotated[bool, typer.Option("--partitions", help="A line for each partition (default: one for a topic).")] = False,
+    partitions: Annotated[bool, typer.Option("--partitions", help="A line for each partition, not topic.")] = False,
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
@@ -53,7 +53,9 @@ def lag(
         print_json([_facts(each, now_ms) for each in found])
         return
     names = ["Query", "Name", "Topic", *(["Partition", "Position", "End"] if partitions else []), "Lag", "Behind", "Seen"]
-    print_table(names, [_row(each, now_ms, each[0] if partitions else None) for each in _groups(found, by_partition=partitions)])
+    print_table(
+        names, [_row(each, now_ms, each[0] if partitions else None) for each in _groups(found, by_partition=partitions)]
+    )
 
 
 @app.command("forget")
@@ -63,8 +65,8 @@ def forget(
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a query that will not go on: its positions, and the ids of its topics. Its checkpoint stays. A query that still runs
-    writes its positions down again. Exit code 1 where there is no such query."""
+    """Forget a query that will not go on: its positions, and the ids of its topics. Its checkpoint stays. A query that still
+    runs writes its positions down again. Exit code 1 where there is no such query."""
     with connect(bootstrap_server, timeout_ms) as client:
         found = client.forget_query(query)
     now_ms = round(time.time() * 1000)
@@ -77,9 +79,11 @@ def forget(
 
 def _groups(found: Iterable[QueryLag], *, by_partition: bool) -> list[list[QueryLag]]:
     """What makes a line each. They come sorted."""
-    return [
-        list(group) for _, group in groupby(found, lambda each: (each.query, each.topic, each.partition if by_partition else -1))
-    ]
+
+    def line_of(each: QueryLag) -> tuple[str, str, int]:
+        return each.query, each.topic, each.partition if by_partition else -1
+
+    return [list(group) for _, group in groupby(found, line_of)]
 
 
 def _row(group: list[QueryLag], now_ms: int, alone: QueryLag | None) -> list[str]:

@@ -78,8 +78,8 @@ def _standings(entries: Iterable[KvEntry]) -> list[Standing]:
 
 
 async def _with_ends(client: AsyncClient, standings: list[Standing], timeout_ms: float | None) -> list[QueryLag]:
-    """With the high watermarks. A topic that was deleted has none, nor has one that was created again under its name: its offsets
-    mean other records."""
+    """With the high watermarks. A topic that was deleted has none, nor has one that was created again under its name: its
+    offsets mean other records."""
     asked: dict[str, set[int]] = defaultdict(set)
     for each in standings:
         asked[each.topic].add(each.partition)

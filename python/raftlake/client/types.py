@@ -348,8 +348,8 @@ class HangingTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryLag:
-    """How far a streaming query of Spark is in one partition, as its driver has written it down. Times are in milliseconds since
-    1970, by the clock of the driver, 0 where it has not said."""
+    """How far a streaming query of Spark is in one partition, as its driver has written it down. Times are in milliseconds
+    since 1970, by the clock of the driver, 0 where it has not said."""
 
     query: str
     #: The name that the query was given; empty without one.

@@ -64,6 +64,11 @@ def query_prefix(query: str) -> str:
     return f"{ROOT}{quote(query, safe='')}/"
 
 
+def query_of(key: str) -> str:
+    """The query of a key below `ROOT`."""
+    return unquote(key.removeprefix(ROOT).partition("/")[0])
+
+
 def topic_key(query: str, topic: str) -> str:
     return query_prefix(query) + quote(topic, safe="")
 
@@ -146,13 +151,13 @@ class Sources:
         known: dict[str, tuple[int, SourcePosition | str | None]] = {}
         queries: dict[str, _Query] = {}
         for key, version, value in rows:
-            query, _, below = key.removeprefix(ROOT).partition("/")
+            query, below = query_of(key), key.removeprefix(ROOT).partition("/")[2]
             found = self._known.get(key)
             if found is None or found[0] != version:
                 is_position = below.startswith(_POSITIONS)
                 found = version, decode(value) if is_position else decode_topic_id(value)
             known[key] = found
-            of_query = queries.setdefault(unquote(query), _Query())
+            of_query = queries.setdefault(query, _Query())
             if isinstance(found[1], SourcePosition):
                 of_query.sources.append((version, found[1]))
             elif found[1] is not None:
