@@ -74,7 +74,10 @@ async def _entries(client: AsyncClient, prefix: str, timeout_ms: float | None) -
 
 
 def _standings(entries: Iterable[KvEntry]) -> list[Standing]:
-    return Sources().read((entry.key, entry.version, entry.value) for entry in entries)
+    sources = Sources()
+    for entry in entries:
+        sources.take(entry.key, entry.version, entry.value)
+    return list(sources.standings())
 
 
 async def _with_ends(client: AsyncClient, standings: list[Standing], timeout_ms: float | None) -> list[QueryLag]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -26,6 +26,8 @@ _DIGEST = 16
 #: Of what a source reads, in a value: for people.
 READS_CHARACTERS_MAX = 200
 _OFFSET_MAX = 2**63 - 1
+#: A longer value is no position: decoding it would take too long. Ten thousand partitions need less.
+BYTES_MAX = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,8 @@ def encode(position: SourcePosition) -> bytes:
 
 def decode(value: bytes | None) -> SourcePosition | None:
     """None where the value is no position."""
+    if value is not None and len(value) > BYTES_MAX:
+        return None
     facts = _facts(value)
     offsets = _offsets(facts.get("offsets"))
     if offsets is None:
@@ -138,32 +142,41 @@ class _Query:
 
 
 class Sources:
-    """All keys below `ROOT`, read again where their versions have changed."""
+    """What all keys below `ROOT` say together. Values are decoded where their versions have changed since the last time."""
 
     def __init__(self) -> None:
+        self._before: dict[str, tuple[int, SourcePosition | str | None]] = {}
         self._known: dict[str, tuple[int, SourcePosition | str | None]] = {}
 
-    def read(self, rows: Iterable[tuple[str, int, bytes | None]]) -> list[Standing]:
-        """What these keys, with their versions and values, say together: one standing for each query and partition, sorted.
+    def begin(self) -> None:
+        """Forget the keys, to `take` those that there are now."""
+        self._before, self._known = self._known, {}
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        found = self._before.get(key)
+        if found is None or found[0] != version:
+            found = version, decode(value) if _below(key).startswith(_POSITIONS) else decode_topic_id(value)
+        self._known[key] = found
+
+    def standings(self) -> Iterator[Standing]:
+        """One for each query and partition, sorted; the work is done query by query.
 
         Of several sources that read a partition those of the run that wrote last count, and of these the one that is farthest
         behind. So what an earlier run has read otherwise is no word about this one."""
-        known: dict[str, tuple[int, SourcePosition | str | None]] = {}
         queries: dict[str, _Query] = {}
-        for key, version, value in rows:
-            query, below = query_of(key), key.removeprefix(ROOT).partition("/")[2]
-            found = self._known.get(key)
-            if found is None or found[0] != version:
-                is_position = below.startswith(_POSITIONS)
-                found = version, decode(value) if is_position else decode_topic_id(value)
-            known[key] = found
-            of_query = queries.setdefault(query, _Query())
-            if isinstance(found[1], SourcePosition):
-                of_query.sources.append((version, found[1]))
-            elif found[1] is not None:
-                of_query.topic_ids[unquote(below)] = found[1]
-        self._known = known
-        return [standing for query in sorted(queries) for standing in _standings(query, queries[query])]
+        for key, (version, found) in self._known.items():
+            of_query = queries.setdefault(query_of(key), _Query())
+            if isinstance(found, SourcePosition):
+                of_query.sources.append((version, found))
+            elif found is not None:
+                of_query.topic_ids[unquote(_below(key))] = found
+        for query in sorted(queries):
+            yield from _standings(query, queries[query])
+
+
+def _below(key: str) -> str:
+    """The key without its query."""
+    return key.removeprefix(ROOT).partition("/")[2]
 
 
 def _standings(query: str, known: _Query) -> list[Standing]:

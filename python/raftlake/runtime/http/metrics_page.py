@@ -2,7 +2,8 @@
 
 A node hosts thousands of partitions, and a page with all of them takes a second to write: a piece of it is written at a time,
 requests that come meanwhile wait for the same page, and each partition has series of its own only while there are not too many
-(`metrics.max.partitions`). So it is with the lags of streaming queries. The quorum's own log always has them, and all partitions are always counted by their role.
+(`metrics.max.partitions`), as have the lags of streaming queries. The quorum's own log always has them, and all partitions
+are always counted by their role.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition.partition import Partition
-from raftlake.runtime.http.query_lag_series import COUNT_NAME, COUNT_TOLD, NAME, TOLD, QueryLagSeries
+from raftlake.runtime.http.query_lag_series import COUNT_NAME, COUNT_TOLD, NAME, TOLD, QueryLag, QueryLagSeries
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.work_line import WorkLine
 
@@ -109,10 +110,9 @@ def _head(name: str, text: str) -> bytes:
     return f"# HELP raftlake_{name} {text}\n# TYPE raftlake_{name} gauge\n".encode()
 
 
-def _lag_line(found: tuple[str, str, int, int]) -> bytes:
-    query, topic, partition, lag = found
-    labels = f'partition="{partition}",query="{_escaped(query)}",topic="{_escaped(topic)}"'
-    return f"raftlake_{NAME}{{{labels}}} {lag}\n".encode()
+def _lag_line(lag: QueryLag) -> bytes:
+    labels = f'partition="{lag.partition}",query="{_escaped(lag.query)}",topic="{_escaped(lag.topic)}"'
+    return f"raftlake_{NAME}{{{labels}}} {lag.records}\n".encode()
 
 
 def _write(partitions: list[tuple[GroupId, Partition]], families: list[list[bytes]]) -> None:
