@@ -19,7 +19,7 @@ PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
-#: The name of the query is its first line, where it has one.
+#: The name of the query stands in front of its id there, where it has one.
 DESCRIPTION = "spark.job.description"
 
 SUBSCRIBE = "subscribe"

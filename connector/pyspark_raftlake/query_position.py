@@ -109,7 +109,7 @@ def write_first(kv: Any, first: FirstPosition, told: Callable[[str], str | None]
     source = SourceOfRun(
         query=query,
         run=run,
-        name=name_in(told(DESCRIPTION) or ""),
+        name=name_in(told(DESCRIPTION) or "", query),
         reads=first.reads,
         host=first.host,
         pid=first.pid,
@@ -121,7 +121,6 @@ def write_first(kv: Any, first: FirstPosition, told: Callable[[str], str | None]
         _log.warning("how far the query is cannot be written down for `raftlake lag`, and is tried again: %s", error)
 
 
-def name_in(description: str) -> str:
-    """The name of a query, in what Spark tells of its batches; empty without one."""
-    line = description.partition("<br/>")[0]
-    return "" if line.startswith("id = ") else line
+def name_in(description: str, query: str) -> str:
+    """The name of a query, in front of what Spark tells of its batches; empty without one."""
+    return description.rpartition(f"\nid = {query}\n")[0]

@@ -174,7 +174,7 @@ def told(name: str) -> str | None:
     return {
         "sql.streaming.queryId": "q",
         "spark.jobGroup.id": "run-1",
-        "spark.job.description": "totals<br/>id = q<br/>runId = run-1<br/>batch = 4",
+        "spark.job.description": "totals\nid = q\nrunId = run-1\nbatch = 4",
     }.get(name)
 
 
@@ -217,5 +217,5 @@ def test_a_task_never_fails_for_it(space: FakeKeys, caplog: pytest.LogCaptureFix
 
 
 def test_the_name_of_a_query() -> None:
-    assert name_in("totals of <b>all</b><br/>id = 1<br/>runId = 2<br/>batch = init") == "totals of <b>all</b>"
-    assert name_in("id = 1<br/>runId = 2<br/>batch = init") == name_in("") == ""
+    assert name_in("totals of\nid = 7\nid = q\nrunId = 2\nbatch = init", "q") == "totals of\nid = 7"
+    assert name_in("id = q\nrunId = 2\nbatch = init", "q") == name_in("", "q") == name_in("somebody's own", "q") == ""

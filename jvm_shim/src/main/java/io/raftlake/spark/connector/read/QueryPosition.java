@@ -36,14 +36,15 @@ record QueryPosition(SortedMap<TopicPartition, Long> offsets, long batchMs, long
     record Source(String query, String run, String name, String reads, String host, long pid) {
         /** Of a query that this process drives. {@code description}: what Spark tells of its batches, or null. */
         static Source here(String query, String run, String description, String reads) {
-            String first = description == null ? "" : description.split("<br/>", 2)[0];
+            int end = description == null ? -1 : description.lastIndexOf("\nid = " + query + "\n");
+            String name = end < 0 ? "" : description.substring(0, end);
             String host;
             try {
                 host = InetAddress.getLocalHost().getHostName();
             } catch (UnknownHostException unknown) {
                 host = "localhost";
             }
-            return new Source(query, run, first.startsWith("id = ") ? "" : first, reads, host, ProcessHandle.current().pid());
+            return new Source(query, run, name, reads, host, ProcessHandle.current().pid());
         }
 
         /** Of the source with this number among those of a query that read the same. */

@@ -32,7 +32,7 @@ final class RaftlakeStream implements MicroBatchStream, SupportsTriggerAvailable
 
     private static final String RUN_ID = "spark.jobGroup.id";
 
-    /** The name of the query is its first line, where it has one. */
+    /** The name of the query stands in front of its id there, where it has one. */
     private static final String DESCRIPTION = "spark.job.description";
 
     private static final long NS_PER_MS = 1_000_000;

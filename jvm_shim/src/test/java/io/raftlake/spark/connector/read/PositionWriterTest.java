@@ -69,6 +69,17 @@ class PositionWriterTest {
     }
 
     @Test
+    void theNameOfAQueryStandsInFrontOfItsId() {
+        for (String name : List.of("totals of", "a\nid = 7")) {
+            String told = name + "\nid = q\nrunId = 2\nbatch = init";
+            assertEquals(name, QueryPosition.Source.here("q", "2", told, READS).name());
+        }
+        assertEquals("", QueryPosition.Source.here("q", "2", "id = q\nrunId = 2\nbatch = init", READS).name());
+        assertEquals("", QueryPosition.Source.here("q", "2", "somebody's own", READS).name());
+        assertEquals("", QueryPosition.Source.here("q", "2", null, READS).name());
+    }
+
+    @Test
     void aRunWritesOnAndTheNextOneTakesTheKey() throws IOException {
         PositionWriter first = writer("run-1", READS);
         assertTrue(first.write(at(1), 0, 1) && first.write(at(2), 2, 2) && first.write(at(3), 3, 3));
