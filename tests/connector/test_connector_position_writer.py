@@ -149,6 +149,16 @@ def test_a_position_that_was_forgotten_is_written_again_by_the_newer_run(space: 
     assert offset(space) == 3
 
 
+def test_after_a_position_was_forgotten_two_runs_may_have_the_same_generation(space: FakeKeys, clock: Clock) -> None:
+    """The one that took the key later is the newer one."""
+    first, second = (PositionWriter(space, source(run), clock) for run in ("run-1", "run-2"))
+    first.write(at(1), 0, 1)
+    space.txn({}, [DeletePrefix("/sources/q/")])
+    second.write(at(2), 0, 1)
+    assert not first.write(at(1), 0, 1)
+    assert (offset(space), read(space).generation) == (2, 1)
+
+
 def test_what_is_no_position_is_replaced(space: FakeKeys, clock: Clock) -> None:
     space.txn({}, [Put(keys.position_key("q", READS), b'{"offsets":{"t":7}}')])
     assert PositionWriter(space, source("run-1"), clock).write(at(1), 0, 1)

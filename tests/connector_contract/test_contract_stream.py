@@ -188,7 +188,7 @@ def test_how_far_a_query_is_stands_in_the_quorum(
     for turn, format_ in enumerate(order, 1):
         append(name, "a", "b", partition=0)
         append(name, "c", partition=1)
-        assert both[format_].batches(tmp_path, name, startingOffsets="earliest", maxOffsetsPerTrigger="1")
+        assert both[format_].batches(tmp_path, name, startingOffsets="earliest", maxOffsetsPerTrigger="3")
         query = json.loads((tmp_path / "metadata").read_text())["id"]
         [key] = [entry.key for entry in client.kv.list(f"/sources/{query}/positions/").entries]
         found = client.kv.get(key)

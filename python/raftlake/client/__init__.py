@@ -20,7 +20,7 @@ Reading order:
 - `reader`: raw batches, records and offsets, from the leader or from a follower. `aborted`: which batches it leaves out.
 - `admin`, `partition_admin`, `voters`: topics and the cluster; partitions and deleted records; changes of voters (KIP-853).
 - `config_admin`: the configs of topics, changed and read.
-- `query_lag`: how far streaming queries are, from the keys that their sources write (`kv/query_positions.py`).
+- `query_lag`, `query_positions`: how far streaming queries are; the keys in which their sources say so.
 - `sink_keys`: the keys and transactional ids of exactly-once sinks.
 - `kv`, `kv_answers`, `sse`: the key-value space over HTTP; the meaning of its answers; server-sent events.
 

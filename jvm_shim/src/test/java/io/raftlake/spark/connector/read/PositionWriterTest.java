@@ -144,6 +144,17 @@ class PositionWriterTest {
         assertEquals(3, offset(0));
     }
 
+    /** The one that took the key later is the newer one. */
+    @Test
+    void afterAPositionWasForgottenTwoRunsMayHaveTheSameGeneration() throws IOException {
+        PositionWriter first = writer("run-1", READS);
+        first.write(at(1), 0, 1);
+        keys.commit(new Txn().deletePrefix("/sources/q/"), Witness.gone(key(0), 0));
+        writer("run-2", READS).write(at(2), 0, 1);
+        assertFalse(first.write(at(1), 0, 1));
+        assertEquals(2, offset(0));
+    }
+
     @Test
     void whatIsNoPositionIsReplaced() throws IOException {
         byte[] value = "{\"offsets\":{\"t\":7}}".getBytes(StandardCharsets.UTF_8);
