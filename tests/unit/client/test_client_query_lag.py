@@ -156,6 +156,8 @@ def test_a_query_is_forgotten_with_its_topics(client: FakeClient) -> None:
     with pytest.raises(KvConflict):
         forget("q-1")
     client.kv.before = None
+    # The newest of its keys is not the first one.
+    client.space.txn({}, [Put(topic_key("q-1", "u"), b'{"topic_id": "%s"}' % IDS["u"].hex().encode())])
     assert told(forget("q-1"))[0] == ("q-1", "t", 0, 13, None, None)
     assert not [key for key in client.space.entries if key.startswith("/sources/q-1/")]
     assert {each.query for each in ask(client)} == {"q-2", "q-3"}
