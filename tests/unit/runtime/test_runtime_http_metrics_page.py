@@ -227,7 +227,10 @@ def test_series_go_with_the_keys_and_the_topic() -> None:
     assert not lags(page)
     node.kv.apply(put(topic_key("q", "t"), b'{"topic_id":"%s"}' % ids[1].hex().encode()))
     assert set(lags(page)) == {("q", "t", "0")}
+    say(node, "other", "subscribe t", t=1)
     node.kv.apply(Txn((), (DeletePrefix(query_prefix("q")),)))
+    assert set(lags(page)) == {("other", "t", "0")}
+    node.kv.apply(Txn((), (DeletePrefix(query_prefix("other")),)))
     assert not lags(page)
 
 
