@@ -2,8 +2,8 @@
 
 What Spark names as the start of the next batch is finished: its commit log has the batch before. That is known sooner than by
 `commit(end)`, which Spark calls only when there is something to read again. A position that changed is written once in an
-interval at most, one that is the same once a minute, as long as Spark asks. The last one is written when the query stops, if
-Spark lets this process live so long. A position that cannot be written is a warning, once, and is tried again.
+interval at most, one that is the same once a minute, as long as Spark asks. The last one of a query that ends by itself
+(Trigger.AvailableNow) is written as it ends. A position that cannot be written is a warning, once, and is tried again.
 """
 
 from __future__ import annotations

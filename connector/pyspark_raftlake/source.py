@@ -130,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._position.finished(begin)
         end = self._planner.plan_end(begin, limit)
         if self._planner.is_available_now and end == begin:
-            # Spark ends the query, and this process.
+            # Spark ends the query now. It kills this process instead of asking the reader to stop.
             self._position.flush()
         return document_of(end)
 
@@ -142,10 +142,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if tasks and (first := self._position.first(offsets_of(start))) is not None:
             tasks[0] = replace(tasks[0], first=first)
         return list(tasks)
-
-    def stop(self) -> None:
-        if "_made" in self.__dict__:
-            self._position.flush()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(partition)

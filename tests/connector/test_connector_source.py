@@ -155,14 +155,12 @@ def test_one_task_tells_the_driver_its_query_and_the_driver_writes_how_far_it_is
     position = decode(value)
     assert position is not None and key == position_key("q", "subscribe t")
     assert (position.offsets, position.writer, position.generation) == ({"t": {0: 10, 1: 20}}, first.writer, 1)
-    reader.stop()
 
 
 @pytest.mark.usefixtures("quorum")
 def test_without_an_interval_no_task_is_asked() -> None:
     reader = DefaultSource({**OPTIONS, "positionIntervalMs": "0"}).streamReader(source_schema(include_headers=False))
     assert isinstance(reader, StreamReader)
-    reader.stop()
     assert all(task.first is None for task in reader.partitions({}, {"t": {"0": 0, "1": 20}}))  # type: ignore[attr-defined]
 
 
