@@ -14,9 +14,9 @@ import java.util.UUID;
 import java.util.function.LongSupplier;
 
 /**
- * Writes the position of a source so that an older driver does not write over a newer one's, as {@code position_writer.py} does,
- * where the rules are told. The key belongs to the run that took it last; a run that finds a generation that is not below its own
- * was replaced, and writes again only where the other one has fallen silent while this one goes on.
+ * Writes the position of a source so that an older driver does not write over a newer one's. {@code position_writer.py} does
+ * the same, and tells the rules. The key belongs to the run that took it last. A run that finds a generation that is not below
+ * its own was replaced. It writes again only where the other one has fallen silent while this one goes on.
  */
 final class PositionWriter {
     /** A run that was replaced takes the key again once nobody has written it for so long, by its own clock. */

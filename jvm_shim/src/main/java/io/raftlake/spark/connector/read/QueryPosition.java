@@ -18,8 +18,8 @@ import java.util.Map;
 import java.util.SortedMap;
 
 /**
- * What one source of a query has finished, as it stands in the quorum: the layout of {@code raftlake/kv/query_positions.py}, where
- * it is described. Times are ms since 1970.
+ * What one source of a query has finished, as it stands in the quorum: the layout of {@code raftlake/kv/query_positions.py},
+ * where it is described. Times are ms since 1970.
  *
  * @param offsets of each partition the next one to read
  * @param writer tells a source from the others of its run
@@ -107,7 +107,8 @@ record QueryPosition(SortedMap<TopicPartition, Long> offsets, long batchMs, long
             }
             Source source = new Source("", facts.path("run").asText(""), "", "", "", 0);
             return new QueryPosition(OffsetJson.parse(facts.get("offsets").toString()), facts.path("batch_ms").asLong(0),
-                    facts.path("seen_ms").asLong(0), source, facts.path("writer").asText(""), facts.path("generation").asLong(0));
+                    facts.path("seen_ms").asLong(0), source, facts.path("writer").asText(""),
+                    facts.path("generation").asLong(0));
         } catch (IOException | IllegalArgumentException none) {
             return null;
         }

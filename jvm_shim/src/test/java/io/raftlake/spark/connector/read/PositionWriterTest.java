@@ -48,7 +48,7 @@ class PositionWriterTest {
         return read(number).offsets().get(new TopicPartition("t", 0));
     }
 
-    /** As {@code raftlake/kv/query_positions.py} has it: tests/connector/test_connector_java_names.py compares the text. */
+    /** As {@code raftlake/kv/query_positions.py} has it: tests/connector/test_connector_position_writer.py has the same text. */
     @Test
     void theValueIsThatOfTheConnectorInPython() throws IOException {
         PositionWriter writer = writer("run-1", READS);
@@ -56,7 +56,8 @@ class PositionWriterTest {
         assertEquals(List.of("/sources/q/positions/a731a4f915475a69"), keys.keys("/sources/q/"));
         String value = new String(keys.get(key(0)).orElseThrow().value(), StandardCharsets.UTF_8);
         assertEquals("{\"offsets\":{\"a\":{\"2\":0},\"t\":{\"0\":5,\"10\":7}},\"batch_ms\":3,\"seen_ms\":4,\"run\":\"run-1\","
-                + "\"writer\":\"W\",\"generation\":1,\"name\":\"name\",\"reads\":\"subscribe t\",\"host\":\"host-1\",\"pid\":17}",
+                + "\"writer\":\"W\",\"generation\":1,\"name\":\"name\",\"reads\":\"subscribe t\",\"host\":\"host-1\","
+                + "\"pid\":17}",
                 value.replaceFirst("\"writer\":\"[0-9a-f]{32}\"", "\"writer\":\"W\""));
     }
 
