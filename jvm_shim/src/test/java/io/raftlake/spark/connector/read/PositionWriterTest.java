@@ -48,7 +48,7 @@ class PositionWriterTest {
         return read(number).offsets().get(new TopicPartition("t", 0));
     }
 
-    /** As {@code raftlake/kv/query_positions.py} has it: tests/connector/test_connector_position_writer.py has the same text. */
+    /** As {@code raftlake/kv/query_positions.py} has it. tests/connector/test_connector_position_writer.py has it too. */
     @Test
     void theValueIsThatOfTheConnectorInPython() throws IOException {
         PositionWriter writer = writer("run-1", READS);
