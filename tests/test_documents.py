@@ -51,7 +51,8 @@ def long_lines(text: str) -> list[int]:
 
 def narrow_documents() -> list[Path]:
     named = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")]
-    return [*named, *sorted((ROOT / "docs").rglob("*.md"))]
+    others = [path for folder in ("docs", "connector", "tests") for path in sorted((ROOT / folder).rglob("*.md"))]
+    return [*named, *others]
 
 
 def test_the_architecture_is_a_map_and_no_book() -> None:

@@ -112,7 +112,7 @@ def test_the_index_is_of_modules_that_exist() -> None:
         ("test_sim_faults_drawn.py", "sim/faults/faults.py", True),
         # About another package, or the words of the module in another order or apart.
         ("test_wire_kafka_raft_voters.py", "raft/handlers/voters.py", False),
-        ("test_spark_errors.py", "errors.py", False),
+        ("test_contract_errors.py", "errors.py", False),
         ("test_replica_server_fetch.py", "replica/replication/fetch_server.py", False),
         ("test_replica_fetch_of_a_server.py", "replica/replication/fetch_server.py", False),
     ],

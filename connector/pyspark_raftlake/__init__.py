@@ -17,12 +17,12 @@ Reading order:
 - `tables`, `history_view`, `seam`: the Delta tables of topics; a query of them alone; which offsets come from them.
 - `planning`, `ranges`, `pushdown`, `data_loss`: the offsets of each batch; the cut into tasks; filters; lost data.
 - `topic_notes`: which topic a query has read under a name, over its restarts.
+- `query_position`, `position_keeper`, `position_writer`: how far a query is, told to the quorum; when, and by which run.
 - `reader`, `table_reader`: on an executor, one range of offsets as Arrow record batches, from the log or from a table.
 - `sink`, `sink_task`: the writers that Spark hands to its tasks, exactly once; one task of a write.
 - `ledger`: owners and batches of sinks in the quorum, and the one command that commits a batch.
 - `writer`, `partitioner`: on an executor, Arrow record batches into the log; the partition of each row.
-- `foreach`: the same guarantee within `foreachBatch`.
-- `patience`: outages of the quorum.
+- `foreach`, `patience`: the same guarantee within `foreachBatch`; outages of the quorum.
 - `connections`, `worker_memory`: one client for each quorum and process; the garbage collector of a Python worker.
 - `errors`: every error of the connector, worded in one place.
 

@@ -1,4 +1,4 @@
-"""The jar of the JVM side: where it is, and the settings under which Spark finds `raftlake://` in it.
+"""The jar of the JVM side: where it is, and the settings under which Spark finds `raftlake://` and the catalog in it.
 
 Those that begin with `spark.hadoop.` Spark hands to the Hadoop configuration of the driver and of each executor, and those of
 its SQL session too. Their names are those that the classes of the jar and Spark read.
@@ -13,7 +13,9 @@ from raftlake.errors import ConfigError, RaftlakeError
 JARS_SETTING = "spark.jars"
 HTTP_SERVERS_SETTING = "spark.hadoop.raftlake.http.servers"
 BOOTSTRAP_SERVERS_SETTING = "spark.hadoop.raftlake.bootstrap.servers"
+#: Topics as tables `raftlake.<topic>`, and what `raftlake://` is.
 _CLASSES = {
+    "spark.sql.catalog.raftlake": "io.raftlake.spark.connector.RaftlakeCatalog",
     "spark.hadoop.fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
     "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",

@@ -19,6 +19,8 @@ PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
+#: The name of the query stands in front of its id there, where it has one.
+DESCRIPTION = "spark.job.description"
 
 SUBSCRIBE = "subscribe"
 SUBSCRIBE_PATTERN = "subscribePattern"
@@ -50,6 +52,9 @@ TXN_VERSION = "txnVersion"
 FETCH_RETRIES = "fetchOffset.numRetries"
 FETCH_RETRY_INTERVAL = "fetchOffset.retryIntervalMs"
 
+#: How often a stream writes down how far it is, in ms; 0 for never.
+POSITION_INTERVAL = "positionIntervalMs"
+
 SELECTIONS = (SUBSCRIBE, SUBSCRIBE_PATTERN, ASSIGN)
 STARTS = (STARTING_TIMESTAMP, STARTING_OFFSETS_BY_TIMESTAMP, STARTING_OFFSETS)
 ENDS = (ENDING_TIMESTAMP, ENDING_OFFSETS_BY_TIMESTAMP, ENDING_OFFSETS)
@@ -74,6 +79,7 @@ SOURCE_OPTIONS = (
     TIER_URI,
     FETCH_RETRIES,
     FETCH_RETRY_INTERVAL,
+    POSITION_INTERVAL,
 )
 #: Options of the Kafka source that tune its consumer; there are no consumer groups here.
 SOURCE_OPTIONS_WITHOUT_EFFECT = (

@@ -35,6 +35,8 @@ from raftlake.errors import ConfigError, without_secrets
 _DELAY_MS_DEFAULT = 15 * 60_000
 #: As Kafka's default.api.timeout.ms.
 ASK_MS_DEFAULT = 60_000
+#: How often a stream writes down how far it is.
+POSITION_INTERVAL_MS_DEFAULT = 5_000
 #: An outage of two minutes, and time for the nodes to start and to elect.
 OUTAGE_MS_MAX = 150_000
 #: The longest that nodes allow by default (transaction.max.timeout.ms).
@@ -164,6 +166,8 @@ class SourceOptions:
     tier: TierOptions
     #: Only what transactions have committed, up to the first one that is not decided.
     reads_committed: bool = True
+    #: How often a stream writes down how far it is; 0: never.
+    position_interval_ms: int = POSITION_INTERVAL_MS_DEFAULT
 
     def for_stream(self) -> SourceOptions:
         """These options with a stream's defaults; ConfigError for what only a batch query can have."""
@@ -244,6 +248,7 @@ def parse_source_options(raw: Mapping[str, str]) -> SourceOptions:
         ),
         tier=_tier(options),
         reads_committed=isolation == "read_committed",
+        position_interval_ms=options.count(names.POSITION_INTERVAL, POSITION_INTERVAL_MS_DEFAULT),
     )
 
 

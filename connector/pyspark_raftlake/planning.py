@@ -25,6 +25,7 @@ from pyspark_raftlake.offsets import Latest, Offsets, TopicPartition, topics_of
 from pyspark_raftlake.options import Quorum, SourceOptions, Tier
 from pyspark_raftlake.positions import require_known, resolve_end, resolve_start
 from pyspark_raftlake.pushdown import ALL_ROWS, Wanted
+from pyspark_raftlake.query_position import FirstPosition
 from pyspark_raftlake.ranges import OffsetRange, count_offsets, limit_offsets, split_ranges
 from pyspark_raftlake.seam import FileIndex, cut_by_bytes, split_at_seam
 from pyspark_raftlake.tables import TablePiece, Tables
@@ -59,6 +60,8 @@ class RangePartition(InputPartition):
     reads_committed: bool = True
     #: What to do with what is written down of the topic.
     note: Note = Note.NONE
+    #: How far the query is, to be written down by the task.
+    first: FirstPosition | None = None
 
 
 class StreamPlanner:
@@ -103,6 +106,11 @@ class StreamPlanner:
         if self._options.offsets_per_trigger_min is not None:
             return ReadMinRows(self._options.offsets_per_trigger_min)
         return ReadAllAvailable()
+
+    @property
+    def is_available_now(self) -> bool:
+        """Whether the query ends where the logs ended as it began."""
+        return self._target is not None
 
     def seen_latest(self) -> Offsets:
         return self._latest

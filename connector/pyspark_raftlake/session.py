@@ -1,8 +1,8 @@
 """`configure`: names the quorum once for a whole Spark session. `attach`: `raftlake://` for one that runs already.
 
-Spark hands filters to sources written in Python only where a setting says so: filters then leave out files of history. The
-source and the sink need no jar, and Spark's default sizes of Arrow batches are as fast as larger ones. Checkpoints at
-`raftlake://` need the jar of this package, and the HTTP fronts of the nodes.
+The jar of this package brings the connector in Java, checkpoints at `raftlake://`, which need the HTTP fronts of the nodes, and
+topics as tables. Without the jar the connector in Python answers. Spark hands it filters only where a setting says so: filters
+then leave out files of history. Spark's default sizes of Arrow batches are as fast as larger ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PYTHON_SETTING = "spark.pyspark.python"
 
 
 def configure(builder: SparkSession.Builder, quorum: str, http: str | None = None) -> SparkSession.Builder:
-    """Make `quorum`, `"host:port,host:port"`, the default of `kafka.bootstrap.servers`, and let filters reach the source;
+    """Make `quorum`, `"host:port,host:port"`, the default of `kafka.bootstrap.servers`, and `raftlake` the connector in Java;
     returns the builder for `getOrCreate()`. Raises ConfigError when it is not a list of addresses.
 
     The default reaches Spark's Python processes through the environment of the driver that this process starts. So it has no
@@ -34,24 +34,26 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
     Spark's Python workers run this process's Python, unless PYSPARK_PYTHON or `spark.pyspark.python` names another one. Spark
     itself would take `python3` of the PATH, and not find the format there.
 
-    `raftlake://` becomes a file system for checkpoints: the jar is added to `spark.jars`. `http` names the nodes' HTTP fronts,
-    "host:port,host:port"; without it the quorum is asked for them, and RaftlakeError is raised where it does not answer. A
-    source tree whose jar was not built does without `raftlake://`; with `http` given, that is a ConfigError.
+    `raftlake://` becomes a file system for checkpoints, and `raftlake.<topic>` a table: the jar is added to `spark.jars`.
+    `http` names the nodes' HTTP fronts, "host:port,host:port"; without it the quorum is asked for them, and RaftlakeError is
+    raised where it does not answer. A source tree whose jar was not built does without all of this; with `http` given, that is
+    a ConfigError. What was set is told on standard error.
     """
     from raftlake.client.types import parse_servers
 
     parse_servers(quorum)
     os.environ[SERVERS_ENVIRONMENT] = quorum
-    builder = _with_python(builder)
-    builder = builder.config(PUSHDOWN_SETTING, "true")
+    settings = {PUSHDOWN_SETTING: "true", **_python(builder)}
     jar = find_jar() if http is None else require_jar()
-    if jar is None:
-        return builder
-    if http is not None:
-        parse_servers(http)
-    before = str(getattr(builder, "_options", {}).get(JARS_SETTING, ""))
-    for name, value in checkpoint_settings(jar, quorum, http or http_servers(quorum), before).items():
+    if jar is not None:
+        if http is not None:
+            parse_servers(http)
+        before = str(getattr(builder, "_options", {}).get(JARS_SETTING, ""))
+        settings |= checkpoint_settings(jar, quorum, http or http_servers(quorum), before)
+    for name, value in settings.items():
         builder = builder.config(name, value)
+    told = "".join(f"\n  {name}={value}" for name, value in sorted(settings.items()))
+    sys.stderr.write(f"raftlake: settings of this Spark session:{told}\n")
     return builder
 
 
@@ -78,9 +80,9 @@ def attach(spark: SparkSession, quorum: str, http: str | None = None) -> SparkSe
     return spark
 
 
-def _with_python(builder: SparkSession.Builder) -> SparkSession.Builder:
+def _python(builder: SparkSession.Builder) -> dict[str, str]:
     """Name the Python of the workers where nobody has: the JVM reads the environment, other machines the setting."""
     if os.environ.get(PYTHON_ENVIRONMENT) or getattr(builder, "_options", {}).get(PYTHON_SETTING) or not sys.executable:
-        return builder
+        return {}
     os.environ[PYTHON_ENVIRONMENT] = sys.executable
-    return builder.config(PYTHON_SETTING, sys.executable)
+    return {PYTHON_SETTING: sys.executable}

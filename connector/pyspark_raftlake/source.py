@@ -24,6 +24,7 @@ from pyspark_raftlake.options import SourceOptions, Tier, parse_sink_options, pa
 from pyspark_raftlake.patience import PatientClient
 from pyspark_raftlake.planning import RangePartition, StreamPlanner, check_before_start, plan_batch_query
 from pyspark_raftlake.pushdown import ALL_ROWS, spark_pushes_filters, wanted_by
+from pyspark_raftlake.query_position import DriverPosition, write_first
 from pyspark_raftlake.schema import require_source_schema, source_schema
 from pyspark_raftlake.sink import BatchWriter, StreamWriter
 from pyspark_raftlake.tables import Tables
@@ -97,13 +98,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._raw_options = raw_options
         self._schema = schema
 
-    @cached_property
+    @property
     def _planner(self) -> StreamPlanner:
+        return self._made[0]
+
+    @property
+    def _position(self) -> DriverPosition:
+        return self._made[1]
+
+    @cached_property
+    def _made(self) -> tuple[StreamPlanner, DriverPosition]:
         """Made by the first question on the driver; an executor asks none."""
         options = parse_source_options(self._raw_options).for_stream()
         require_source_schema(self._schema, include_headers=options.include_headers)
         view, tables = _view(options)
-        return StreamPlanner(view, options, tables=tables)
+        position = DriverPosition(client_of(options.quorum), options.selection, options.position_interval_ms)
+        return StreamPlanner(view, options, tables=tables), position
 
     def initialOffset(self) -> dict[str, Any]:
         return document_of(self._planner.initial_offsets())
@@ -115,13 +125,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.default_limit()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return document_of(self._planner.plan_end(offsets_of(start), limit))
+        begin = offsets_of(start)
+        # What lies below is finished, which `commit` says only as the next batch begins.
+        self._position.finished(begin)
+        end = self._planner.plan_end(begin, limit)
+        if self._planner.is_available_now and end == begin:
+            # Spark ends the query now. It kills this process instead of asking the reader to stop.
+            self._position.flush()
+        return document_of(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return document_of(self._planner.seen_latest()) or None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return list(self._planner.plan_tasks(offsets_of(start), offsets_of(end)))
+        tasks = self._planner.plan_tasks(offsets_of(start), offsets_of(end))
+        if tasks and (first := self._position.first(offsets_of(start))) is not None:
+            tasks[0] = replace(tasks[0], first=first)
+        return list(tasks)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(partition)
@@ -154,4 +174,6 @@ def _read(partition: InputPartition) -> Iterator[Any]:
     if partition.note is not Note.NONE and partition.topic_id is not None and query:
         fail = partition.fail_on_data_loss
         note_topic(client.kv, query, partition.range.topic, partition.topic_id, partition.note, fail=fail)
+    if partition.first is not None and context is not None:
+        write_first(client.kv, partition.first, context.getLocalProperty)
     return read_range(client, partition)

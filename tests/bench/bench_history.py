@@ -1,4 +1,4 @@
-"""Cold read of history by Spark: `format("raftlake")` with tier=auto, the source in Java, the bare Delta table, and Spark's
+"""Cold read of history by Spark: `format("raftlake")` with tier=auto in Java and in Python, the bare Delta table, and Spark's
 Kafka connector reading the same rows from Kafka.
 
 The rows are produced once to each side. The reads alternate, in one session, to a sink that drops them. Each read has the
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from connectorkit import JAVA
+from connectorkit import JAVA, PYTHON, register_python
 from kafka_nodes import KafkaQuorum
 from measure import Peer, Result
 from our_nodes import our_quorum
@@ -107,7 +107,7 @@ def seconds_of(frame: Callable[[], DataFrame]) -> float:
     return time.perf_counter() - began
 
 
-def ours(spark: SparkSession, quorum: LocalQuorum, name: str = "raftlake") -> Callable[[], DataFrame]:
+def ours(spark: SparkSession, quorum: LocalQuorum, name: str = JAVA) -> Callable[[], DataFrame]:
     return lambda: spark.read.format(name).options(**at(quorum.bootstrap_servers), subscribe=TOPIC).load()
 
 
@@ -140,7 +140,8 @@ def against_delta(spark: SparkSession, quorum: LocalQuorum) -> Iterator[Result]:
         return spark.read.format("delta").load(uri).where("kind = 0")
 
     yield compared(ours(spark, quorum), bare, "bare Delta table", 0.8)
-    yield compared(ours(spark, quorum, JAVA), bare, "bare Delta table, in Java", 0.8)
+    register_python(spark)
+    yield compared(ours(spark, quorum, PYTHON), bare, "bare Delta table, in Python", 0.8)
 
 
 def against_kafka(spark: SparkSession, quorum: LocalQuorum, kafka: KafkaQuorum) -> Iterator[Result]:

@@ -50,6 +50,7 @@ def test_the_settings_keep_the_jars_that_are_there(jar: Path) -> None:
         "spark.jars": f"/a.jar,/b.jar,{jar}",
         "spark.hadoop.raftlake.http.servers": "h:1,h:2",
         "spark.hadoop.raftlake.bootstrap.servers": "b:1,b:2",
+        "spark.sql.catalog.raftlake": "io.raftlake.spark.connector.RaftlakeCatalog",
         "spark.hadoop.fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",
@@ -62,7 +63,9 @@ def test_the_settings_keep_the_jars_that_are_there(jar: Path) -> None:
     assert checkpoint_settings(jar, "b:1", "h:1")["spark.jars"] == str(jar)
 
 
-def test_configure_makes_checkpoints_possible(monkeypatch: pytest.MonkeyPatch, jar: Path) -> None:
+def test_configure_makes_checkpoints_possible(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jar: Path
+) -> None:
     monkeypatch.setattr(session, "find_jar", lambda: jar)
     monkeypatch.setattr(session, "require_jar", lambda: jar)
     monkeypatch.setattr(session, "http_servers", lambda quorum: f"asked-of-{quorum}")
@@ -72,6 +75,9 @@ def test_configure_makes_checkpoints_possible(monkeypatch: pytest.MonkeyPatch, j
     assert builder._options["spark.jars"] == f"/a.jar,{jar}"
     assert builder._options["spark.hadoop.raftlake.http.servers"] == "h:8"
     assert builder._options["spark.hadoop.raftlake.bootstrap.servers"] == "h:1"
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "raftlake: settings of this Spark session:"
+    assert set(told[1:]) == {f"  {name}={value}" for name, value in builder._options.items()}
     session.configure(builder, "h:1")
     assert builder._options["spark.hadoop.raftlake.http.servers"] == "asked-of-h:1"
     assert builder._options["spark.jars"] == f"/a.jar,{jar}"
@@ -117,6 +123,7 @@ def test_a_running_session_gets_the_jar_and_the_settings(monkeypatch: pytest.Mon
     assert live.settings == {
         "raftlake.http.servers": "h:8,i:8",
         "raftlake.bootstrap.servers": "h:1",
+        "spark.sql.catalog.raftlake": "io.raftlake.spark.connector.RaftlakeCatalog",
         "fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
         "fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",

@@ -26,14 +26,17 @@ from pyspark.sql.types import (
 )
 
 import pyspark_raftlake
+from connector.fakekeys import FakeKeys
 from connector.fakelog import FakeQuorum
 from pyspark_raftlake import connections, session, source
 from pyspark_raftlake.errors import InvalidSchema
 from pyspark_raftlake.option_names import SERVERS_ENVIRONMENT
 from pyspark_raftlake.options import Quorum, parse_source_options
 from pyspark_raftlake.pushdown import PUSHING_PROGRAM
+from pyspark_raftlake.query_position import write_first
 from pyspark_raftlake.schema import require_source_schema, sink_columns, source_schema
 from pyspark_raftlake.source import DefaultSource, StreamReader
+from raftlake.client.query_positions import decode, position_key
 from raftlake.errors import ConfigError
 
 OPTIONS = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "startingoffsets": "earliest"}
@@ -129,6 +132,36 @@ def test_a_stream_reader_speaks_sparks_protocol(quorum: FakeQuorum) -> None:
     quorum.set_bounds("t", (0, 99), (0, 99))
     reader.latestOffset(end, limit)
     assert reader.reportLatestOffset() == {"t": {"0": 10, "1": 20}}
+
+
+@pytest.mark.usefixtures("quorum")
+def test_one_task_tells_the_driver_its_query_and_the_driver_writes_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = FakeKeys()
+    monkeypatch.setattr(FakeQuorum, "kv", space)
+    properties = {"sql.streaming.queryId": "q", "spark.jobGroup.id": "run-1"}
+    reader = DefaultSource(OPTIONS).streamReader(source_schema(include_headers=False))
+    assert isinstance(reader, StreamReader)
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    tasks = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+    (first,) = [task.first for task in tasks if task.first is not None]
+    assert first.offsets == {"t": {0: 0, 1: 0}}
+    assert all(task.first is None for task in reader.partitions(start, end)), "it was asked a moment ago"
+    write_first(space, first, properties.get)
+    # The batch has ended, and there is nothing more to read.
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    [(key, (value, _))] = space.entries.items()
+    position = decode(value)
+    assert position is not None and key == position_key("q", "subscribe t")
+    assert (position.offsets, position.writer, position.generation) == ({"t": {0: 10, 1: 20}}, first.writer, 1)
+
+
+@pytest.mark.usefixtures("quorum")
+def test_without_an_interval_no_task_is_asked() -> None:
+    reader = DefaultSource({**OPTIONS, "positionIntervalMs": "0"}).streamReader(source_schema(include_headers=False))
+    assert isinstance(reader, StreamReader)
+    assert all(task.first is None for task in reader.partitions({}, {"t": {"0": 0, "1": 20}}))  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("quorum")

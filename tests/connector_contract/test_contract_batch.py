@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from connectorkit import JAVA, PYTHON, Connector
+from leaderkit import record_offsets
 from raftlake.client import NewRecord
 
 if TYPE_CHECKING:
@@ -164,6 +165,34 @@ def test_tasks(client: Client, connector: Connector, options: dict[str, str], ta
     frame = connector.read(name, **options)
     assert frame.rdd.getNumPartitions() == tasks
     assert frame.selectExpr("count(*)", "count(distinct value)").first() == (4_000, 4_000)
+
+
+def test_a_large_partition_is_read_by_several_tasks_from_several_nodes(
+    client: Client, topic: Topic, connector: Connector
+) -> None:
+    name = topic()
+    rows = connector.spark.range(0, 30_000, 1, 2).selectExpr("cast(id % 100 as string) as key", "cast(id as string) as value")
+    writer = rows.write.format(connector.format).option("bootstrap.servers", connector.servers)
+    writer.option("topic", name).mode("append").save()
+    frame = connector.read(name, minPartitions="6")
+    assert frame.rdd.getNumPartitions() == 6
+    assert frame.selectExpr("count(*)", "count(distinct value)", "count(distinct offset)").first() == (30_000,) * 3
+    # Offsets are in a row, but for the control records of leaders and transactions.
+    offsets = record_offsets(client, name)
+    assert frame.selectExpr("min(offset)", "max(offset)").first() == (offsets[0], offsets[-1])
+    assert frame.selectExpr("sum(cast(cast(value as string) as long))").first() == (30_000 * 29_999 // 2,)
+
+
+def test_what_a_frame_reads_a_second_time(client: Client, topic: Topic, connector: Connector) -> None:
+    """Spark plans a source written in Python once per `load()`, and one written in Java for each query; the README says so."""
+    name = topic()
+    client.append(name, b"1")
+    frame = connector.read(name)
+    client.append(name, b"2")
+    assert frame.count() == 2, "it is not load() that plans"
+    client.append(name, b"3")
+    assert frame.where("value is not null").count() == (3 if connector.format == JAVA else 2)
+    assert connector.read(name).count() == 3
 
 
 def test_transactions(client: Client, topic: Topic, connector: Connector) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -118,6 +118,32 @@ def test_a_stream_says_what_is_wrong(
 
     with pytest.raises(Exception, match=words):
         run()
+
+
+@pytest.mark.parametrize(
+    "trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}], ids=["availableNow", "continuous"]
+)
+@pytest.mark.parametrize(
+    ("options", "schema", "kind"),
+    [
+        ({"endingOffsets": "latest"}, None, "raftlake.errors.ConfigError: ending offset not valid"),
+        ({}, "value string", "pyspark_raftlake.errors.InvalidSchema: raftlake source has a fixed schema"),
+    ],
+)
+def test_the_stack_of_python_ends_with_the_cause(
+    both: dict[str, Connector], options: dict[str, str], schema: str | None, kind: str, trigger: dict[str, Any], tmp_path: Path
+) -> None:
+    """Spark's own code raises an UnboundLocalError where the reader of a stream cannot be made."""
+    reader = both[PYTHON].spark.readStream.format(PYTHON).option("kafka.bootstrap.servers", both[PYTHON].servers)
+    reader = reader.options(subscribe=TOPIC, **options)
+    frame = (reader if schema is None else reader.schema(schema)).load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(**trigger).start()
+    with pytest.raises(Exception, match="terminated with exception") as raised:
+        query.awaitTermination(90)
+    assert "UnboundLocalError" not in str(raised.value)
+    said = [line for line in str(raised.value).splitlines() if line.strip() and not line.startswith("===")]
+    errors = [line for line in said if "Error" in line or line.startswith(kind)]
+    assert errors[-1].startswith(kind), said
 
 
 def test_a_schema_of_the_users_own(connector: Connector) -> None:

@@ -253,6 +253,31 @@ def test_results_of_aggregates_are_appended(both: dict[str, Connector], topic: T
     assert told["rows"] == "1" and {"batch", "commitMs", "settleMs", "tasks"} <= set(told)
 
 
+def test_update_mode_is_refused_to_python_by_spark_itself(both: dict[str, Connector], topic: Topic, tmp_path: Path) -> None:
+    """Spark offers update mode to sinks on the JVM only; the connector's README says so."""
+    counts = both[PYTHON].spark.readStream.format("rate").load().groupBy("value").count()
+    writer = counts.selectExpr("cast(value as string) as value").writeStream.format(PYTHON).option("topic", topic(1))
+    writer = writer.option("kafka.bootstrap.servers", both[PYTHON].servers).option("checkpointLocation", str(tmp_path))
+    query = writer.outputMode("update").start()
+    with pytest.raises(Exception, match="raftlake_python does not support Update mode"):
+        query.awaitTermination(QUERY_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "ignore", "error"])
+def test_a_batch_write_only_appends(connector: Connector, topic: Topic, mode: str) -> None:
+    writer = frame_of(connector, 1).write.format(connector.format).option("topic", topic(1)).mode(mode)
+    with pytest.raises(Exception, match=r"not allowed for raftlake|cannot be written with .* mode|does not support truncate"):
+        writer.option("kafka.bootstrap.servers", connector.servers).save()
+
+
+def test_a_streaming_write_names_a_topic_that_is_not_there(connector: Connector, tmp_path: Path) -> None:
+    rows = connector.spark.readStream.format("rate").load().selectExpr("cast(value as string) as value")
+    writer = rows.writeStream.format(connector.format).option("kafka.bootstrap.servers", connector.servers)
+    query = writer.option("topic", "nope").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match="Topic 'nope' does not exist"):
+        query.awaitTermination(QUERY_TIMEOUT_S)
+
+
 # --- the catalog ---------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from connectorkit import JAVA, PYTHON, Connector
-from raftlake.client import NewRecord
+from raftlake.client import LATEST, NewRecord
+from raftlake.client.query_positions import decode
 from waitkit import wait_until
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from raftlake import Client
 
 pytestmark = pytest.mark.spark
@@ -172,3 +176,60 @@ def test_the_lag_is_told(client: Client, append: Append, both: dict[str, Connect
     lags = [int(source["metrics"]["lag"]) for source in sources]
     assert lags[0] > 0 and lags[-1] == 0, lags
     assert int(sources[0]["metrics"]["lag.contract-lag-0"]) + int(sources[0]["metrics"]["lag.contract-lag-1"]) == lags[0]
+
+
+@pytest.mark.parametrize("order", [(PYTHON, JAVA, PYTHON), (JAVA, PYTHON, JAVA)], ids=["python-java", "java-python"])
+def test_how_far_a_query_is_stands_in_the_quorum(
+    client: Client, append: Append, both: dict[str, Connector], tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    """One key that both write, over restarts from the checkpoint: the last position, each run a generation."""
+    name = f"contract-position-{order[0] == JAVA}".lower()
+    client.create_topic(name, 2)
+    for turn, format_ in enumerate(order, 1):
+        append(name, "a", "b", partition=0)
+        append(name, "c", partition=1)
+        assert both[format_].batches(tmp_path, name, startingOffsets="earliest", maxOffsetsPerTrigger="3")
+        query = json.loads((tmp_path / "metadata").read_text())["id"]
+        [key] = [entry.key for entry in client.kv.list(f"/sources/{query}/positions/").entries]
+        found = client.kv.get(key)
+        assert found is not None
+        position = decode(found.value)
+        assert position is not None
+        assert position.offsets == {name: client.list_offsets(name, {0: LATEST, 1: LATEST})}
+        assert (position.generation, position.reads) == (turn, f"subscribe {name}")
+        assert 0 < position.batch_ms <= position.seen_ms <= round(time.time() * 1000)
+        append(name, "d", partition=1)
+        lags = client.query_lags(query)
+        assert [(lag.partition, lag.records) for lag in lags] == [(0, 0), (1, 1)]
+
+
+def test_two_sources_of_one_query_have_positions_of_their_own(
+    client: Client, append: Append, connector: Connector, tmp_path: Path
+) -> None:
+    """Two that read the same, and one more, while the query runs; it has a name."""
+    names = [f"contract-union-{connector.format == JAVA}-{number}".lower() for number in range(2)]
+    for name in names:
+        client.create_topic(name, 1)
+        append(name, "a", "b")
+
+    def source(name: str) -> DataFrame:
+        reader = connector.spark.readStream.format(connector.format).option("kafka.bootstrap.servers", connector.servers)
+        return reader.options(subscribe=name, startingOffsets="earliest", positionIntervalMs="200").load()
+
+    rows = source(names[0]).union(source(names[1])).union(source(names[0]))
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName(f"name of {names[0]}")
+    query = writer.start()
+    try:
+        wait_until(lambda: len(client.kv.list(f"/sources/{query.id}/positions/").entries) == 3, "three sources", 60)
+        for turn in range(2):
+            append(names[turn], "c")
+            ends = {name: client.list_offsets(name, {0: LATEST})[0] for name in names}
+
+            def told(ends: dict[str, int] = ends) -> bool:
+                found = {lag.topic: (lag.position, lag.name) for lag in client.query_lags(query.id)}
+                return found == {name: (end, f"name of {names[0]}") for name, end in ends.items()}
+
+            wait_until(told, "all have come to the end", 60)
+    finally:
+        query.stop()
+    assert {lag.records for lag in client.query_lags(f"name of {names[0]}")} == {0}

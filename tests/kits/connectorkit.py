@@ -12,8 +12,8 @@ from pyspark_raftlake import DefaultSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Names of formats. `raftlake` is whichever of both Spark finds.
-PYTHON, JAVA = "raftlake_python", "io.raftlake.spark.connector.RaftlakeProvider"
+#: Names of formats. `raftlake` is the one in Java, since the sessions of tests have the jar.
+PYTHON, JAVA = "raftlake_python", "raftlake"
 QUERY_TIMEOUT_S = 90
 
 

@@ -29,6 +29,8 @@ spark = (
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     .config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
     .config("spark.databricks.delta.snapshotPartitions", "2")
+    # VACUUM lists by as many tasks, 10,000 by default: a minute for the few files of a test.
+    .config("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
     .getOrCreate()
 )
 spark.sparkContext.setLogLevel("ERROR")

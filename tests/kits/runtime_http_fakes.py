@@ -149,7 +149,7 @@ def partition(log_end: int, *, leads: bool) -> Any:
         log_end=log_end,
         log_end_position=SimpleNamespace(epoch=3),
     )
-    return SimpleNamespace(core=core, high_watermark=log_end - 1)
+    return SimpleNamespace(core=core, high_watermark=log_end - 1, is_serving=leads)
 
 
 @dataclass

@@ -104,15 +104,13 @@ class Group:
 
 
 class Daemon(Group):
-    """A master or a worker. Executors are of their worker's group."""
+    """A master or a worker. Executors are of their worker's group, and at its address."""
 
-    def __init__(self, kind: str, directory: Path, *arguments: str) -> None:
+    def __init__(self, kind: str, directory: Path, host: str, *arguments: str) -> None:
         directory.mkdir(parents=True)
         self._log = directory / "log"
         command = ["java", "-Xmx256m", *LIGHT.split(), "-cp", f"{spark_home()}/jars/*", f"org.apache.spark.deploy.{kind}"]
-        super().__init__(
-            [*command, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments], directory, self._log
-        )
+        super().__init__([*command, "--host", host, "--port", "0", "--webui-port", "0", *arguments], directory, self._log)
 
     def await_line(self, pattern: str) -> str:
         """The first group of the first line of its log that fits."""
@@ -146,7 +144,7 @@ class SparkCluster:
         self._directory = directory
         self._daemons: list[Daemon] = []
         self._workers: list[Daemon] = []
-        self._master = self._start("master", "master.Master")
+        self._master = self._start("master", "master.Master", "127.0.0.1")
         self.url = self._master.await_line(r"Starting Spark master at (spark://\S+)")
         for worker in [self.start_worker() for _ in range(WORKERS)]:
             worker.await_line(r"(Successfully registered with master)")
@@ -158,13 +156,16 @@ class SparkCluster:
         for daemon in self._daemons:
             daemon.end()
 
-    def _start(self, name: str, kind: str, *arguments: str) -> Daemon:
-        self._daemons.append(Daemon(kind, self._directory / f"{name}-{len(self._daemons)}", *arguments))
+    def _start(self, name: str, kind: str, host: str, *arguments: str) -> Daemon:
+        number = len(self._daemons)
+        self._daemons.append(Daemon(kind, self._directory / f"{name}-{number}", host, *arguments))
         return self._daemons[-1]
 
     def start_worker(self) -> Daemon:
         resources = ["--cores", str(WORKER_CORES), "--memory", "4g", "--work-dir", str(self._directory / "work")]
-        self._workers.append(self._start("worker", "worker.Worker", *resources, self.url))
+        # Each on a host of its own, as Spark sees it: it runs no second attempt of a task on the host of the first.
+        host = f"127.0.0.{len(self._daemons) + 1}"
+        self._workers.append(self._start("worker", "worker.Worker", host, *resources, self.url))
         return self._workers[-1]
 
     def executors(self) -> list[int]:

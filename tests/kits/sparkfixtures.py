@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from raftlake import Client, LocalQuorum
 
+FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -40,15 +42,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        # Hadoop's local file system starts some twenty processes for each micro-batch (chmod, readlink).
+        .config("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+        .config("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
         .config(map=of_the_jvm)
     )
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     gateway = session.sparkContext._gateway
-    yield session
-    session.stop()
     assert gateway is not None
     process = gateway.proc  # type: ignore[attr-defined]
+    yield session
+    assert process.poll() is None, f"the JVM ended by itself: {process.returncode} (below 0: a signal)"
+    session.stop()
     gateway.shutdown()
     process.stdin.close()
     process.wait(timeout=30)

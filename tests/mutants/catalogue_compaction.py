@@ -324,7 +324,7 @@ REFUSED = (
         "records-of-a-compacted-topic-deleted-on-demand",
         "Kafka's Partition.deleteRecordsOnLeader: the policy forbids it",
         "raftlake.replica.apis.delete_records",
-        "        return ErrorCode.POLICY_VIOLATION\n",
+        "        raise RequestRejected(ErrorCode.POLICY_VIOLATION, COMPACT_ONLY.format(topic))\n",
         "        pass\n",
         ("unit/replica/test_replica_apis_delete_records.py",),
     ),

@@ -11,6 +11,9 @@ NEWS = "raftlake.replica.hosting.topic_news"
 REMOTE_LOG = "raftlake.replica.tiering.remote_log"
 
 NAMES_CONFIGS = ("unit/replica/test_replica_apis_cluster_names_configs.py",)
+REASONS = ("unit/replica/test_replica_apis_reasons.py",)
+GROWTH = ("unit/replica/test_replica_apis_create_partitions.py",)
+AUTO_CREATION = ("unit/replica/test_replica_hosting_auto_creation.py",)
 REFUSALS = ("unit/replica/test_replica_refused_for_good.py", "unit/replica/test_replica_apis_groups.py")
 TOPIC_NEWS = ("unit/replica/test_replica_hosting_topic_news.py",)
 CHECKED = ("unit/replica/test_replica_aside_record_checks.py", "unit/replica/test_replica_apis_produce_partition.py")
@@ -68,8 +71,8 @@ KAFKA_ANSWERS = (
         "topic-asked-for-by-id-has-a-bad-name",
         "Metadata by topic id names no topic",
         CLUSTER,
-        "    if not by_id and fault_of_spelling",
-        "    if fault_of_spelling",
+        "    fault = None if by_id else fault_of_spelling",
+        "    fault = fault_of_spelling",
         NAMES_CONFIGS,
     ),
     mutant(
@@ -137,12 +140,76 @@ KAFKA_ANSWERS = (
         REFUSALS,
     ),
     mutant(
-        "refused-append-told-where-it-is-not-looked-at-alone",
-        "the second of two: records are refused before they are looked at, and after",
+        "refused-append-told-by-its-leader-alone",
+        "the second of two: requests of many partitions are answered elsewhere than those of one",
         "raftlake.replica.apis.produce",
-        "_refuse(node, partition.group, checked, asker, done)",
-        "done(checked.code, -1, checked.message)",
+        "        _decide(self._node, self._results[topic].name, self._client, result, partition)\n",
+        "        result.log_start_offset = 0\n",
         REFUSALS,
+    ),
+    mutant(
+        "fenced-append-told-with-the-epochs-exchanged",
+        "a user looks for the wrong producer",
+        "raftlake.replica.transactions.words",
+        "has epoch {epoch}, the newest is {newest}",
+        "has epoch {newest}, the newest is {epoch}",
+        REASONS,
+    ),
+    mutant(
+        "fenced-append-without-a-word",
+        "the reason stays in the partition, as before",
+        "raftlake.replica.partition.partition",
+        "        pending.done(error, -1, why)\n",
+        "        pending.done(error, -1)\n",
+        REASONS,
+    ),
+    mutant(
+        "refused-partitions-of-a-transaction-without-a-word",
+        "the second of two: Produce 12 brings its partitions, and its reason comes from the coordinator",
+        "raftlake.replica.transactions.verification",
+        "            return pending.why_not_added\n",
+        '            return ""\n',
+        REASONS,
+    ),
+    mutant(
+        "a-limit-of-partitions-that-nobody-reaches",
+        "off by one: the quorum's own log takes one",
+        "raftlake.replica.kv.room",
+        "the limit of {limit - 1} for",
+        "the limit of {limit} for",
+        GROWTH,
+    ),
+    mutant(
+        "a-creation-that-is-only-tried-has-no-limit",
+        "kafka-topics tells that a topic can be created, and then it cannot",
+        "raftlake.replica.apis.topics",
+        "        node.topics.require_room(partitions)\n",
+        "        pass\n",
+        REASONS,
+    ),
+    mutant(
+        "settings-of-a-node-told-as-configs-of-a-topic",
+        "the line names a topic that nobody has",
+        "raftlake.replica.apis.alter_configs",
+        "_KINDS.get(resource.resource_type, ALTER_OTHER)",
+        "ALTER",
+        REASONS,
+    ),
+    mutant(
+        "too-many-markers-told-one-by-one",
+        "one request takes all lines of the hour",
+        "raftlake.replica.apis.write_txn_markers",
+        "                self._put(place, ErrorCode.INVALID_REQUEST)\n",
+        "                self._on_written(place, group, ErrorCode.INVALID_REQUEST)\n",
+        REASONS,
+    ),
+    mutant(
+        "a-topic-that-came-about-without-its-client",
+        "the line of the creation says nobody",
+        "raftlake.replica.hosting.auto_creation",
+        "partial(self._on_done, name, client, refused), client)",
+        "partial(self._on_done, name, client, refused))",
+        AUTO_CREATION,
     ),
     mutant(
         "unreadable-batches-asked-for-again",

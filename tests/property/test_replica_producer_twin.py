@@ -263,7 +263,11 @@ class ProducerMachine(RuleBasedStateMachine):
     def _send(self, batch: Batch) -> list[tuple[ErrorCode, int]]:
         data = batch.encoded()
         answers: list[tuple[ErrorCode, int]] = []
-        pending = PendingAppend(data, tuple(iterate_headers(data)), 0, lambda *answer: answers.append(answer), idempotent=True)
+
+        def done(error: ErrorCode, base_offset: int, _why: str = "") -> None:
+            answers.append((error, base_offset))
+
+        pending = PendingAppend(data, tuple(iterate_headers(data)), 0, done, idempotent=True)
         self.partition.appending.append(pending)
         return answers
 

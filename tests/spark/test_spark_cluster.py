@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sparkcluster import Driver, SparkCluster, Stops, bare_submit, build_hooks
-from waitkit import wait_until
+from spark.clusterstory import OF_THE_DRIVER, Story, cluster, directory, hooks, own_quorum
+from sparkcluster import SparkCluster, bare_submit
 
 if TYPE_CHECKING:
     from raftlake import LocalQuorum
 
+__all__ = ["cluster", "directory", "hooks", "own_quorum"]
 pytestmark = pytest.mark.cluster
 
 JOB, LIVE_JOB = (Path(__file__).with_name(name) for name in ("cluster_job.py", "live_job.py"))
@@ -29,95 +30,19 @@ ROWS = 12_000
 #: Batches to stop in, and some more.
 PER_TRIGGER = ROWS // 15
 CONF = {"spark.sql.shuffle.partitions": str(STATE_PARTITIONS)}
-#: The phases of a micro-batch: those in which the driver works alone, and those between of tasks and of the sink.
-OF_THE_DRIVER = ("before-offsets", "after-offsets", "before-commits", "after-commits")
+#: The phases of a micro-batch between those of the driver: of tasks and of the sink.
 OF_TASKS = ("before-state", "after-state", "sink")
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cluster")
-
-
-@pytest.fixture(scope="module")
-def own_quorum(directory: Path) -> Iterator[LocalQuorum]:
-    """One whose leader may be killed."""
-    from raftlake import LocalQuorum
-
-    with LocalQuorum(nodes=3, data_dir=directory / "quorum") as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def cluster(directory: Path) -> Iterator[SparkCluster]:
-    with SparkCluster(directory / "spark") as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def hooks(directory: Path) -> Path:
-    return build_hooks(directory)
-
-
-class Story:
-    """A topic, a checkpoint, what the query's batches held, and its drivers, one after the other."""
+class Counts(Story):
+    """What the query's batches held, and what they had to hold."""
 
     def __init__(self, name: str, directory: Path, quorum: LocalQuorum, cluster: SparkCluster, hooks: Path) -> None:
-        self.name = name
-        self.quorum = quorum
-        self.cluster = cluster
-        self.hooks = hooks
-        self.directory = directory / name
-        self.directory.mkdir()
-        self.batches = self.directory / "batches"
+        self.batches = directory / f"{name}-batches"
         self.batches.mkdir()
-        self.stops = Stops(self.directory / "stops")
-        self.drivers: list[Driver] = []
+        facts = {"batches": str(self.batches), "per_trigger": PER_TRIGGER}
+        super().__init__(name, JOB, directory, quorum, cluster, hooks, CONF, **facts)
         self.expected = new_topic_with_rows(quorum, name)
-
-    def start_driver(self, *, stops: bool = True, master: str | None = None) -> Driver:
-        facts = {
-            "topic": self.name,
-            "checkpoint": f"raftlake://{self.name}/main",
-            "batches": str(self.batches),
-            "hooks": str(self.stops.directory) if stops else None,
-            "per_trigger": PER_TRIGGER,
-        }
-        self.drivers.append(
-            Driver(
-                JOB,
-                self.directory / f"driver-{len(self.drivers)}",
-                self.quorum,
-                facts,
-                master=master or self.cluster.url,
-                conf=CONF,
-                hooks=self.hooks,
-                stops=self.stops.directory if stops else None,
-            )
-        )
-        return self.drivers[-1]
-
-    def stop_at(self, phase: str) -> None:
-        """Returns when somebody waits in that phase."""
-        self.stops.want(phase)
-
-        def reached() -> bool:
-            driver = self.drivers[-1]
-            assert driver.process.poll() is None and ended(driver) is None, f"{ended(driver)}\n{driver.output()[-4000:]}"
-            return self.stops.is_reached()
-
-        wait_until(reached, f"the phase {phase}", 150)
-
-    def await_end(self, driver: Driver) -> str:
-        """Why it ended: empty for the end of its input."""
-
-        def told() -> bool:
-            assert driver.process.poll() is None or ended(driver) is not None, driver.output()[-4000:]
-            return ended(driver) is not None
-
-        wait_until(told, "the end of the query", 200)
-        driver.process.wait(timeout=60)
-        return ended(driver) or ""
 
     def require_exact(self) -> None:
         """All rows are counted once, and batches that ran twice were the same."""
@@ -129,16 +54,6 @@ class Story:
             for key, rows, total in json.loads((self.batches / str(number)).read_text(encoding="utf-8")):
                 found[key] = (rows, total)
         assert found == self.expected
-
-    def close(self) -> None:
-        self.stops.give_up()
-        for driver in self.drivers:
-            driver.end()
-
-
-def ended(driver: Driver) -> str | None:
-    file = driver.directory / "ended"
-    return file.read_text(encoding="utf-8") if file.exists() else None
 
 
 def append_rows(quorum: LocalQuorum, topic: str, expected: dict[str, tuple[int, int]]) -> None:
@@ -173,11 +88,11 @@ def new_topic_with_rows(quorum: LocalQuorum, topic: str) -> dict[str, tuple[int,
 
 
 @pytest.fixture
-def story(directory: Path, own_quorum: LocalQuorum, cluster: SparkCluster, hooks: Path) -> Iterator[Callable[[str], Story]]:
-    told: list[Story] = []
+def story(directory: Path, own_quorum: LocalQuorum, cluster: SparkCluster, hooks: Path) -> Iterator[Callable[[str], Counts]]:
+    told: list[Counts] = []
 
-    def begin(name: str) -> Story:
-        told.append(Story(name, directory, own_quorum, cluster, hooks))
+    def begin(name: str) -> Counts:
+        told.append(Counts(name, directory, own_quorum, cluster, hooks))
         return told[-1]
 
     yield begin
@@ -187,29 +102,15 @@ def story(directory: Path, own_quorum: LocalQuorum, cluster: SparkCluster, hooks
 
 @pytest.mark.parametrize(("name", "phases"), [("driver-killed", OF_THE_DRIVER), ("tasks-killed", OF_TASKS)])
 def test_the_result_is_exact_whoever_is_killed_in_whatever_phase(
-    story: Callable[[str], Story], name: str, phases: tuple[str, ...]
+    story: Callable[[str], Counts], name: str, phases: tuple[str, ...]
 ) -> None:
-    """In each phase of a micro-batch all executors and the quorum's leader die; in a later batch a worker and the driver do."""
     told = story(name)
-    told.start_driver()
-    for phase in phases:
-        told.stop_at(phase)
-        told.cluster.kill_executors()
-        leader = told.quorum.leader()
-        told.quorum.kill(leader)
-        told.stops.go_on()
-        told.quorum.start(leader)
-    for phase in phases:
-        told.stop_at(phase)
-        told.cluster.replace_worker()
-        told.drivers[-1].end()
-        told.stops.go_on()
-        told.start_driver()
+    told.kill_whoever_in(phases)
     assert told.await_end(told.drivers[-1]) == ""
     told.require_exact()
 
 
-def test_nothing_of_the_older_driver_and_its_executors_survives_the_takeover(story: Callable[[str], Story]) -> None:
+def test_nothing_of_the_older_driver_and_its_executors_survives_the_takeover(story: Callable[[str], Counts]) -> None:
     """Its task waits with a version of state, while a driver on another host takes the checkpoint and reads to the end."""
     from raftlake import Client
 

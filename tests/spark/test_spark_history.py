@@ -1,4 +1,7 @@
-"""History and log in one query: over the seam in batches and streams, while copies go on, with filters, with wrong places."""
+"""History and log in one query: over the seam in batches and streams, while copies go on, with filters, with wrong places.
+
+Frames are those of the connector in Python, streams those of the one in Java; tests/connector_contract has what both do.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import waitkit
+from connectorkit import PYTHON, register_python
 from pyspark_raftlake.schema import source_schema
 from pyspark_raftlake.source import DefaultSource
 from raftlake.client import EARLIEST_LOCAL, LATEST_TIERED
@@ -56,6 +60,11 @@ def topics(client: Client) -> Callable[[], str]:
     return make
 
 
+@pytest.fixture(scope="module", autouse=True)
+def python_connector(spark: SparkSession) -> None:
+    register_python(spark)
+
+
 def append(client: Client, topic: str, first: int, last: int) -> None:
     for number in range(first, last):
         client.append(topic, f"v{number:03d}", key=f"k{number}", partition=number % 2, headers=[("n", b"%d" % number)])
@@ -74,7 +83,7 @@ def wait_for_table(client: Client, topic: str) -> dict[int, int]:
 
 def frame(spark: SparkSession, quorum: LocalQuorum, topic: str, **options: str) -> DataFrame:
     at = {"kafka.bootstrap.servers": quorum.bootstrap_servers, "subscribe": topic}
-    return spark.read.format("raftlake").options(**at, **options).load()
+    return spark.read.format(PYTHON).options(**at, **options).load()
 
 
 def values(rows: DataFrame) -> list[str]:

@@ -113,6 +113,31 @@ def test_a_producer_whose_transaction_a_command_ended_is_fenced_and_the_next_one
     assert read(quorum, topic, 2, 1) == [b"first", b"second"]
 
 
+@pytest.mark.parametrize(("goes_on", "code"), [("commits", KafkaError.INVALID_TXN_STATE), ("appends", KafkaError._FENCED)])
+def test_after_an_abort_by_an_operator_the_producer_ends_and_the_next_one_of_its_id_goes_on(
+    quorum: LocalQuorum, new_topic: NewTopicName, goes_on: str, code: int
+) -> None:
+    """As `docs/protocol/transactions.md` tells it to applications. `raftlake transactions abort` sends the same command."""
+    topic = new_topic()
+    with Client(quorum.bootstrap_servers) as client:
+        first = transactional(quorum, topic, error_cb=lambda _: None)
+        first.begin_transaction()
+        first.produce(topic, b"lost", partition=0)
+        first.flush(30)
+        client.kv.txn({}, [client.describe_transaction(topic).end(commit=False)])
+        if goes_on == "appends":
+            # To librdkafka this abort is its own, and the next transaction is fenced.
+            first.abort_transaction(30)
+            first.begin_transaction()
+            first.produce(topic, b"late", partition=0)
+        for _ in range(2):
+            with pytest.raises(KafkaException) as ended:
+                first.commit_transaction(30)
+            assert ended.value.args[0].fatal() and ended.value.args[0].code() == code
+        transact(transactional(quorum, topic), topic, b"kept", (0,))
+    assert read(quorum, topic, 1, 1) == [b"kept"]
+
+
 def test_the_second_producer_of_an_id_fences_the_first(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
     topic = new_topic(partitions=2)
     old = transactional(quorum, topic)

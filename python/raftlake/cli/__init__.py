@@ -14,6 +14,7 @@ Reading order:
 - `checkpoints`: `raftlake checkpoints`; the package `checkpoints` does the work.
 - `quorum`: `raftlake describe`, in the layout of Kafka's kafka-metadata-quorum.
 - `sinks`: `raftlake sinks`, which tells what exactly-once sinks have committed.
+- `lag`: `raftlake lag`, which tells how far streaming queries are.
 - `transactions`: `raftlake transactions`, which tells what is open or hangs, and ends it.
 - `spark`: `raftlake spark-conf`, the settings of Spark for checkpoints at `raftlake://`.
 - `voters`: `raftlake voters`, which lists and changes the voters (KIP-853).

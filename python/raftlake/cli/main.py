@@ -3,7 +3,7 @@
 0 only on success, 1 for an error (one line on stderr that names what is wrong), 2 for wrong usage, 3 where a change may have
 been carried out (the line says what to look at), 130 after Ctrl-C, 141 where the reader of the output has gone (`| head`), as
 for any command that SIGPIPE ends. The commands are in `node` (local, format, serve, dump), `topics` (topics, produce,
-consume), `kv`, `tier`, `checkpoints`, `sinks`, `transactions`, `voters`, `recover`, `spark` (spark-conf) and `quorum`
+consume), `kv`, `tier`, `checkpoints`, `sinks`, `transactions`, `lag`, `voters`, `recover`, `spark` (spark-conf) and `quorum`
 (describe); each imports what it needs when it runs, so that `--help` is instant and a client needs no node code.
 """
 
@@ -18,6 +18,7 @@ from typer.exceptions import TyperException
 
 from raftlake.cli import checkpoints as cli_checkpoints
 from raftlake.cli import kv as cli_kv
+from raftlake.cli import lag as cli_lag
 from raftlake.cli import node as cli_node
 from raftlake.cli import quorum as cli_quorum
 from raftlake.cli import recover as cli_recover
@@ -57,6 +58,7 @@ app.add_typer(cli_tier.app, name="tier")
 app.add_typer(cli_checkpoints.app, name="checkpoints")
 app.add_typer(cli_sinks.app, name="sinks")
 app.add_typer(cli_transactions.app, name="transactions")
+app.add_typer(cli_lag.app, name="lag")
 app.command("spark-conf")(cli_spark.spark_conf)
 
 

@@ -6,6 +6,7 @@ coordinator will end it; the nodes say how that can be (`client/transaction_admi
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +23,7 @@ from raftlake.cli.output import (
     print_json,
     print_table,
 )
-from raftlake.errors import WrongState, printable
+from raftlake.errors import RequestRejected, UnknownOutcome, WrongState, one_line, printable, unknown_outcome
 
 if TYPE_CHECKING:
     from raftlake.client import HangingTransaction, TransactionDescription
@@ -90,17 +91,39 @@ def abort(
     as_json: AsJson = False,
 ) -> None:
     """Abort the open transaction of an id, in all of its partitions; its producer is fenced. Exit code 1 where none is open."""
+    from raftlake.client.errors import NoReachableNode
+
     with connect(bootstrap_server, timeout_ms) as client:
         found = client.describe_transaction(name)
         if not found.is_open:
             raise WrongState(f"nothing was changed: {name!r} has no open transaction, its state is {found.state}")
-        client.kv.txn({}, [found.end(commit=False)])
-        is_settled = client.settle_transactions([name])
+        who = f"{printable(name)}, producer {found.producer_id} epoch {found.epoch}"
+        try:
+            client.kv.txn({}, [found.end(commit=False)])
+        except UnknownOutcome as error:
+            raise _unknown_abort(who, found, error) from None
+        try:
+            is_settled = client.settle_transactions([name])
+            where = "all partitions know it" if is_settled else "some partitions do not know it yet"
+        except (RequestRejected, NoReachableNode) as error:
+            # The abort itself is decided.
+            is_settled = False
+            where = f"whether all partitions know it could not be asked ({one_line(error)}); they learn of it by themselves"
     if as_json:
         print_json(_facts(found) | {"isSettled": is_settled})
-        return
-    where = "all partitions know it" if is_settled else "some partitions do not know it yet"
-    print(f"aborted {printable(name)}, producer {found.producer_id} epoch {found.epoch}: {where}")
+    else:
+        print(f"aborted {who}: {where}")
+
+
+def _unknown_abort(who: str, found: TransactionDescription, error: UnknownOutcome) -> UnknownOutcome:
+    """The error of an abort that no answer decides. Who aborts again ends what is open then, which may be a later one."""
+    told, _, _ = str(error).partition("; its outcome is not known")
+    look = f"`raftlake transactions describe {shlex.quote(found.transactional_id)}`"
+    then = (
+        f"look at it with {look}. While it says epoch {found.epoch} and Ongoing, abort again: of one epoch this does no harm. "
+        "With CompleteAbort, or with a later epoch, this transaction is over; a later epoch that is Ongoing is another one"
+    )
+    return unknown_outcome(f"the abort of {who} was not answered ({told})", then)
 
 
 @app.command("find-hanging")

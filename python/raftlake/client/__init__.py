@@ -20,11 +20,12 @@ Reading order:
 - `reader`: raw batches, records and offsets, from the leader or from a follower. `aborted`: which batches it leaves out.
 - `admin`, `partition_admin`, `voters`: topics and the cluster; partitions and deleted records; changes of voters (KIP-853).
 - `config_admin`: the configs of topics, changed and read.
+- `query_lag`, `query_positions`: how far streaming queries are; the keys in which their sources say so.
 - `sink_keys`: the keys and transactional ids of exactly-once sinks.
 - `kv`, `kv_answers`, `sse`: the key-value space over HTTP; the meaning of its answers; server-sent events.
 
-Callers: programs of users, `cli`, `quickstart` and `pyspark_raftlake`. The client calls `wire`, `kv/commands.py` and `errors`,
-and no node code.
+Callers: programs of users, `cli`, `quickstart` and `pyspark_raftlake`. The client calls `wire`, `kv/commands.py`,
+`kv/query_positions.py` and `errors`, and no node code.
 
 Invariants:
 
@@ -38,7 +39,7 @@ Invariants:
 from __future__ import annotations
 
 from raftlake.client.aio import AsyncClient
-from raftlake.client.errors import KvConflict, NoReachableNode, NoRoom, OffsetOutOfRange, RangeTooLarge
+from raftlake.client.errors import KvConflict, NoReachableNode, NoRoom, OffsetOutOfRange, QueryMissing, RangeTooLarge
 from raftlake.client.producer import AsyncProducer
 from raftlake.client.sync import Client, Producer, TransactionalProducer
 from raftlake.client.types import (
@@ -63,6 +64,7 @@ from raftlake.client.types import (
     NewRecord,
     OpenTransaction,
     PartitionDescription,
+    QueryLag,
     Record,
     TopicDescription,
     TransactionDescription,
@@ -103,6 +105,8 @@ __all__ = [
     "PartitionDescription",
     "Producer",
     "Put",
+    "QueryLag",
+    "QueryMissing",
     "QuorumDescription",
     "RangeTooLarge",
     "Record",

@@ -49,7 +49,7 @@ class Admin:
         RequestRejected(TOPIC_ALREADY_EXISTS) when it exists, unless `exist_ok`.
         """
         if not -PARTITIONS_MAX <= partitions <= PARTITIONS_MAX:
-            told = f"create topic {name!r} with {partitions} partitions: at most {PARTITIONS_MAX} can be asked for"
+            told = f"create topic {name!r} with {partitions} partitions: no request names, and no quorum has, so many"
             raise RequestRejected(ErrorCode.INVALID_PARTITIONS, told)
         deadline = self._deadline(timeout_ms)
         # The node waits for leaders, and answers well before this client gives its connection up.

@@ -32,6 +32,7 @@ from raftlake.client.types import (
     Header,
     IsolationLevel,
     OpenTransaction,
+    QueryLag,
     Record,
     TopicDescription,
     TransactionDescription,
@@ -372,6 +373,24 @@ class AsyncClient:
         unless a transaction is open that began before it: then they are where the first of those begins."""
         asked = list(partitions) if partitions is not None else await self.partitions(topic)
         return await self._reader.read_stable_offset(topic, asked, timeout_ms=timeout_ms)
+
+    # --- streaming queries of Spark ------------------------------------------------------------------------------------
+
+    async def query_lags(
+        self, query: str | None = None, topic: str | None = None, *, with_times: bool = False, timeout_ms: float | None = None
+    ) -> tuple[QueryLag, ...]:
+        """How far streaming queries are, by query, topic and partition. `query` is the id or the name of one. `with_times` asks
+        for the time of the first record that waits in each partition, too. QueryMissing where no query is so."""
+        from raftlake.client.query_lag import query_lags
+
+        return await query_lags(self, query, topic, with_times=with_times, timeout_ms=timeout_ms)
+
+    async def forget_query(self, query: str, *, timeout_ms: float | None = None) -> tuple[QueryLag, ...]:
+        """Delete what the query with this id has written down, and return it, without ends. A query that still runs writes it
+        down again. QueryMissing where there is nothing, KvConflict where it was written meanwhile."""
+        from raftlake.client.query_lag import forget_query
+
+        return await forget_query(self, query, timeout_ms)
 
     # --- topics and the cluster --------------------------------------------------------------------------------------
 

@@ -41,6 +41,10 @@ class OffsetOutOfRange(RequestRejected):
         return OffsetOutOfRange, (self.topic, self.partition, self.offset, self.log_start_offset, self.high_watermark)
 
 
+class QueryMissing(RaftlakeError):
+    """No streaming query has written down a position under that id, name or topic."""
+
+
 class KvConflict(RaftlakeError):
     """A condition of a key-value write did not hold; nothing was changed.
 

@@ -21,6 +21,11 @@ from raftlake.wire.api import ApiKey
 
 CREATE_PARTITIONS_VERSION = 3
 DELETE_RECORDS_VERSION = 2
+#: Why a topic keeps its records.
+_KEPT = {
+    ErrorCode.POLICY_VIOLATION: "the topic has cleanup.policy=compact; set it to compact,delete or delete first",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "this is the quorum's own log, which nodes alone clean up",
+}
 
 
 class PartitionAdmin:
@@ -52,6 +57,9 @@ class PartitionAdmin:
         try:
             return await ask_leaders(self._cluster, topic, offsets, self._deadline(timeout_ms), ask)
         except (RequestRejected, NoReachableNode) as error:
+            if isinstance(error, RequestRejected) and error.code in _KEPT:
+                # DeleteRecords has no room for the reason, which the node's log tells.
+                raise RequestRejected(error.code, f"{error.message}: {_KEPT[error.code]}") from None
             passes = not isinstance(error, RequestRejected) or error.code in RETRIABLE
             if not undecided or not passes:
                 raise
@@ -63,7 +71,7 @@ class PartitionAdmin:
         """Let a topic have `count` partitions, and wait until all of them have leaders. RequestRejected(INVALID_PARTITIONS)
         where it has as many already, or more."""
         if not -PARTITIONS_MAX <= count <= PARTITIONS_MAX:
-            told = f"{count} partitions for topic {topic!r}: at most {PARTITIONS_MAX} can be asked for"
+            told = f"{count} partitions for topic {topic!r}: no request names, and no quorum has, so many"
             raise RequestRejected(ErrorCode.INVALID_PARTITIONS, told)
         deadline = self._deadline(timeout_ms)
         remaining_ms = min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)

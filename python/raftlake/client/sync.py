@@ -108,6 +108,11 @@ class Client:
     read_offset = blocking(AsyncClient.read_offset)
     read_stable_offset = blocking(AsyncClient.read_stable_offset)
 
+    # --- streaming queries of Spark ----------------------------------------------------------------------------------
+
+    query_lags = blocking(AsyncClient.query_lags)
+    forget_query = blocking(AsyncClient.forget_query)
+
     # --- topics and the cluster --------------------------------------------------------------------------------------
 
     partitions = blocking(AsyncClient.partitions)

@@ -18,10 +18,11 @@ from kio.static.primitive import i16, i32
 
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Deadline
-from raftlake.client.routing import ask_leaders
+from raftlake.client.errors import NoReachableNode
+from raftlake.client.routing import RETRIABLE, ask_leaders
 from raftlake.client.transactions import Coordinator
 from raftlake.client.types import Address, HangingTransaction, TransactionDescription
-from raftlake.errors import ErrorCode, RequestRejected, code_of
+from raftlake.errors import ErrorCode, RequestRejected, code_of, unknown_outcome
 from raftlake.wire.api import ApiKey
 from raftlake.wire.durations import to_milliseconds
 
@@ -75,7 +76,8 @@ class TransactionAdmin:
 
     async def abort_hanging(self, found: HangingTransaction, deadline: Deadline) -> None:
         """Write the marker of an abort, committed on a majority. RequestRejected(INVALID_TXN_STATE) where a coordinator has the
-        transaction, or ends it otherwise. One that has a marker meanwhile is not ended again."""
+        transaction, or ends it otherwise. One that has a marker meanwhile is not ended again. UnknownOutcome: the leader was
+        asked, and has not told in time what became of it."""
         topic = WritableTxnMarkerTopic(name=TopicName(found.topic), partition_indexes=(i32(found.partition),))
         marker = WritableTxnMarker(
             producer_id=ProducerId(found.producer_id),
@@ -85,20 +87,34 @@ class TransactionAdmin:
             coordinator_epoch=i32(max(0, found.coordinator_epoch)),
         )
         request = WriteTxnMarkersRequest(markers=(marker,))
+        undecided = False
 
         async def ask(address: Address, partitions: list[int], deadline: Deadline) -> Mapping[int, bool | ErrorCode]:
+            nonlocal undecided
             connection = await self._cluster.pool.get(address)
+            lost_before, undecided = undecided, True
             answer = await self._cluster.request(
                 connection, ApiKey.WRITE_TXN_MARKERS, _WRITE_MARKERS_VERSION, request, deadline
             )
-            return {
+            results = {
                 int(part.partition_index): True if part.error_code == 0 else code_of(part.error_code)
                 for marker in answer.markers
                 for topic in marker.topics
                 for part in topic.partitions
             }
+            # A refusal decides this question, and not one before it whose answer was lost.
+            undecided = lost_before or ErrorCode.REQUEST_TIMED_OUT in results.values()
+            return results
 
-        await ask_leaders(self._cluster, found.topic, [found.partition], deadline, ask)
+        try:
+            await ask_leaders(self._cluster, found.topic, [found.partition], deadline, ask)
+        except (RequestRejected, NoReachableNode) as error:
+            passes = not isinstance(error, RequestRejected) or error.code in RETRIABLE
+            if not undecided or not passes:
+                raise
+            who = f"producer {found.producer_id} epoch {found.epoch} in {found.topic}-{found.partition}"
+            then = "look for hanging transactions, or abort it again, which does no harm"
+            raise unknown_outcome(f"the abort of {who} was not answered in time ({error})", then) from None
 
     async def _open_at(self, topic: str, partition: int, deadline: Deadline) -> dict[_Opened, Any]:
         """What the leader of a partition tells of its open transactions, by offset."""

@@ -43,6 +43,12 @@ _TRANSACTION_KEY = 1
 _SETTLE_BACKOFF_MS, _SETTLE_BACKOFF_MS_MAX = 2, 50
 #: Ids that one request describes, as many as nodes allow.
 _DESCRIBED_MAX = 100
+#: Why there is no producer.
+_NOT_TAKEN = {
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "the limit is above transaction.max.timeout.ms of the nodes, or below 1",
+    ErrorCode.INVALID_REQUEST: "the id is empty or too long",
+    ErrorCode.POLICY_VIOLATION: "the nodes take no more ids, and their log says why",
+}
 #: Answers after which the same may succeed later, perhaps at another node.
 _PASSING = RETRIABLE | {ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS}
 
@@ -98,7 +104,13 @@ class Coordinator:
             producer_epoch=i16(-1),
         )
         what = f"no producer for the transactional id {transactional_id!r} with a time limit of {transaction_timeout_ms} ms"
-        answer = await self.ask(ApiKey.INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION, request, deadline, what)
+        try:
+            answer = await self.ask(ApiKey.INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION, request, deadline, what)
+        except RequestRejected as error:
+            if error.code not in _NOT_TAKEN:
+                raise
+            # InitProducerId has no room for the reason, which the node's log tells.
+            raise RequestRejected(error.code, f"{what}: {_NOT_TAKEN[error.code]}") from None
         return ProducerId(int(answer.producer_id), int(answer.producer_epoch))
 
     async def open(self, prefix: str, deadline: Deadline) -> tuple[OpenTransaction, ...]:

@@ -347,6 +347,35 @@ class HangingTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueryLag:
+    """How far a streaming query of Spark is in one partition, as its driver has written it down. Times are in milliseconds
+    since 1970, by the clock of the driver, 0 where it has not said."""
+
+    query: str
+    #: The name that the query was given; empty without one.
+    name: str
+    topic: str
+    partition: int
+    #: The next offset that the query reads.
+    position: int
+    #: The high watermark; None where the topic that the query reads does not exist.
+    end: int | None
+    #: When the query finished its last batch.
+    batch_ms: int
+    #: When Spark asked last for something to read.
+    seen_ms: int
+    host: str
+    pid: int
+    #: The time of the first record that is not read yet, as its producer gave it; None where there is none, or nobody asked.
+    waiting_since_ms: int | None = None
+
+    @property
+    def records(self) -> int | None:
+        """Offsets between the position and the end; control records count too. None without an end."""
+        return None if self.end is None else max(0, self.end - self.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KvEvent:
     """A change of a key; `value` None means deleted."""
 

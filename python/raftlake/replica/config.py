@@ -17,8 +17,10 @@ METADATA_TOPIC = "__cluster_metadata"
 #: Kafka's `Uuid(0, 1)`, the fixed id of the metadata topic.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_GROUP = GroupId(METADATA_TOPIC, 0, METADATA_TOPIC_ID)
-#: Of one cluster.
+#: Of one cluster, with the partition of the quorum's own log.
 PARTITIONS_MAX = 10_000
+#: Of all topics of users.
+TOPIC_PARTITIONS_MAX = PARTITIONS_MAX - 1
 #: Twice the default fetch timeout: a node that leads has been replaced by then.
 REPLICA_LAG_MS_MAX = 4_000
 #: The defaults of `message.max.bytes` and `log.segment.bytes`.
@@ -131,7 +133,7 @@ class NodeConfig:
     log_dir: str = ""
     #: Clients that ask for a topic that does not exist, and allow it, bring it about (Kafka's auto.create.topics.enable).
     auto_create_topics: bool = False
-    #: Topic partitions that one node will host.
+    #: Partitions of all topics, with that of the quorum's own log.
     partitions_max: int = PARTITIONS_MAX
 
     @property

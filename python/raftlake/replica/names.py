@@ -78,6 +78,17 @@ class Names:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def told_unknown(self, group: GroupId) -> str:
+        """`why_unknown` in words."""
+        topic = self._by_name.get(group.topic)
+        if not group.topic:
+            return "no topic of that id exists, as far as this node knows"
+        if topic is None:
+            return f"topic {group.topic!r} does not exist, as far as this node knows"
+        if topic.topic_id != group.topic_id:
+            return f"topic {group.topic!r} was deleted and created again: ask for its metadata"
+        return f"topic {group.topic!r} has {topic.partitions} partitions from 0 on, and {group.partition} is not served here"
+
     # --- directories ---
 
     def found(self, groups: Iterable[GroupId]) -> None:

@@ -245,7 +245,7 @@ class ReplicaNode:
             handover=self.handover,
             kv=self.kv,
             topics=self.topics,
-            auto_creation=AutoCreation(engine, self.topics),
+            auto_creation=AutoCreation(engine, self.topics, self.refused_for_good),
             first_leaders=self.first_leaders,
             membership=self.membership,
             producers=self.producers,

@@ -17,8 +17,12 @@ from raftlake.replica.engine import Engine
 #: Neither Kafka's Java clients nor librdkafka send a request again after these.
 FINAL_ERRORS = frozenset(
     {
+        ErrorCode.DUPLICATE_VOTER,
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
         ErrorCode.INVALID_CONFIG,
         ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_REPLICATION_FACTOR,
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -26,11 +30,19 @@ FINAL_ERRORS = frozenset(
         ErrorCode.INVALID_REQUIRED_ACKS,
         ErrorCode.INVALID_TIMESTAMP,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_VOTER_KEY,
         ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
         ErrorCode.POLICY_VIOLATION,
+        ErrorCode.PRODUCER_FENCED,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
         ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.VOTER_NOT_FOUND,
     }
 )
 FORGET_MS = 3_600_000
@@ -64,7 +76,18 @@ TRANSACTIONS = Kind("serve a transactional producer", "transactional_id")
 APPEND = Kind("append records", "topic")
 CREATE = Kind("create a topic", "topic")
 ALTER = Kind("change the configs of a topic", "topic")
+ALTER_NODE = Kind("change the settings of a node", "broker")
+ALTER_OTHER = Kind("change configs of what has none", "resource")
+GROW = Kind("give a topic more partitions", "topic")
 DELETE = Kind("delete records", "topic")
+DELETE_TOPIC = Kind("delete a topic", "topic")
+DESCRIBE = Kind("describe configs", "resource")
+DESCRIBE_TRANSACTION = Kind("describe a transaction", "transactional_id")
+DESCRIBE_NODES = Kind("describe the cluster", "client")
+LOOK_UP = Kind("look for a topic", "topic")
+OFFSETS = Kind("tell an offset", "topic")
+PRODUCER = Kind("give out a producer id", "client")
+VOTERS = Kind("change the voters", "voter")
 FETCH = Kind("serve a fetch", "client")
 MARKER = Kind("end a transaction that does not hang", "partition")
 

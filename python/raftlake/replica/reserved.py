@@ -45,6 +45,8 @@ HOST_CHARACTERS_MAX = 255
 ID_MAX = 2**31 - 1
 PORT_MAX = 65_535
 OFFSET_MAX = 2**63 - 1
+#: Why a client cannot do to it what it does to topics.
+OWN_LOG = f"{METADATA_TOPIC} is the quorum's own log, which nodes alone write and clean up: name another topic"
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _START_KEY = re.compile(re.escape(STARTS_PREFIX) + r"([A-Za-z0-9_-]{22})/(0|[1-9][0-9]{0,9})")
 _HOST_BANNED = frozenset(' "#/<>?@\\')
@@ -260,7 +262,7 @@ def fault_of_spelling(name: str) -> str | None:
 
 def fault_of_name(name: str) -> str | None:
     """Why no topic of this name can be created; None for a good name."""
-    return f"{METADATA_TOPIC} is the quorum's own log" if name == METADATA_TOPIC else fault_of_spelling(name)
+    return OWN_LOG if name == METADATA_TOPIC else fault_of_spelling(name)
 
 
 def _node_id(text: str) -> NodeId:

@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from raftlake.cli import transactions as cli_transactions
 from raftlake.client import HangingTransaction, PartitionDescription, TopicDescription, TransactionDescription
+from raftlake.client.errors import NoReachableNode
+from raftlake.client.kv_answers import unknown_write
 from raftlake.client.types import EndTxn
-from raftlake.errors import ErrorCode, RequestRejected, WrongState
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WrongState
 
 NOW_MS = 1_700_000_000_000
 OPEN = TransactionDescription(
@@ -40,6 +42,9 @@ class FakeClient:
     commands: list[list[EndTxn]] = field(default_factory=list)
     aborted: list[HangingTransaction] = field(default_factory=list)
     is_settled: bool = True
+    #: Raised instead of what the client does.
+    txn_fails: Exception | None = None
+    settle_fails: Exception | None = None
 
     @property
     def kv(self) -> FakeClient:
@@ -48,6 +53,8 @@ class FakeClient:
     def txn(self, compare: dict[str, int], ops: list[EndTxn]) -> None:
         assert compare == {}
         self.commands.append(ops)
+        if self.txn_fails is not None:
+            raise self.txn_fails
 
     def transactions(self, prefix: str) -> tuple[TransactionDescription, ...]:
         return tuple(each for each in self.known if each.started_ms >= 0 and each.transactional_id.startswith(prefix))
@@ -60,6 +67,8 @@ class FakeClient:
 
     def settle_transactions(self, names: list[str]) -> bool:
         assert names == [OPEN.transactional_id]
+        if self.settle_fails is not None:
+            raise self.settle_fails
         return self.is_settled
 
     def topics(self) -> list[TopicDescription]:
@@ -145,6 +154,36 @@ def test_an_open_transaction_is_aborted_with_the_epoch_that_was_seen(client: Fak
     assert run("abort", "pay-1") == f"aborted pay-1, producer 4000 epoch 3: {where}\n"
     assert client.commands == [[EndTxn(4000, 3, False)]]
     assert json.loads(run("abort", "pay-1", "--json"))["isSettled"] is is_settled
+
+
+def test_an_abort_that_no_answer_decides_says_what_to_look_at_and_when_to_repeat_it(client: FakeClient) -> None:
+    client.known[0] = replace(OPEN, transactional_id="pay 1;x")
+    client.txn_fails = unknown_write("POST", "/v1/txn", "no answer within 8000 ms")
+    with pytest.raises(UnknownOutcome) as caught:
+        run("abort", "pay 1;x")
+    told = str(caught.value)
+    assert told.startswith(
+        "the abort of pay 1;x, producer 4000 epoch 3 was not answered (POST /v1/txn: no answer within 8000 ms)"
+    )
+    assert told.count("its outcome is not known") == 1 and "read the keys" not in told
+    assert "`raftlake transactions describe 'pay 1;x'`. While it says epoch 3 and Ongoing, abort again" in told
+    assert "a later epoch that is Ongoing is another one" in told
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        NoReachableNode(["127.0.0.1:9092"], {"127.0.0.1:9092": "refused"}),
+        RequestRejected(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no description of transactions"),
+    ],
+)
+def test_an_abort_that_is_decided_is_told_also_where_nobody_can_be_asked_for_its_partitions(
+    client: FakeClient, lost: Exception
+) -> None:
+    client.settle_fails = lost
+    told = run("abort", "pay-1")
+    assert told.startswith("aborted pay-1, producer 4000 epoch 3: whether all partitions know it could not be asked (")
+    assert json.loads(run("abort", "pay-1", "--json"))["isSettled"] is False
 
 
 @pytest.mark.parametrize("name", ["pay-2", "old"])

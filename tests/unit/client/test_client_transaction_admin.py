@@ -19,7 +19,7 @@ from kio.static.primitive import i16, i32, i64
 from clientkit import FakeQuorum, run
 from clientkit_answers import NO_THROTTLE
 from raftlake.client import AsyncClient, HangingTransaction, TransactionDescription
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
 from raftlake.wire.durations import milliseconds, moment
 
@@ -197,5 +197,29 @@ def test_the_marker_of_an_abort_ends_what_hangs_and_is_repeated_at_the_next_lead
             with pytest.raises(RequestRejected) as refused:
                 await client.abort_hanging(found)
             assert refused.value.code is ErrorCode.INVALID_TXN_STATE
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("refusals", "is_known"),
+    [
+        ([KioError.not_leader_or_follower] * 500, True),
+        ([KioError.request_timed_out, *[KioError.not_leader_or_follower] * 500], False),
+        ([KioError.request_timed_out, KioError.invalid_txn_state], True),
+    ],
+)
+def test_an_abort_of_what_hangs_that_no_answer_decides_is_told_so(refusals: list[KioError], is_known: bool) -> None:
+    found = HangingTransaction(
+        topic="t", partition=0, producer_id=8, epoch=1, start_offset=20, last_written_ms=1, coordinator_epoch=-1
+    )
+
+    async def test() -> None:
+        async with Nodes({}) as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=500) as client:
+            quorum.refusals = list(refusals)
+            with pytest.raises(RequestRejected if is_known else UnknownOutcome) as caught:
+                await client.abort_hanging(found)
+            told = "the abort of producer 8 epoch 1 in t-0 was not answered in time"
+            assert is_known or (str(caught.value).startswith(told) and "does no harm" in str(caught.value))
 
     run(test())

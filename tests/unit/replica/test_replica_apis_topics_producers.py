@@ -95,6 +95,16 @@ def test_validate_only_changes_nothing(cluster: Cluster) -> None:
     assert cluster.leader().names.topic("only-validated") is None
 
 
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_too_many_partitions_are_refused_also_where_a_creation_is_only_tried(validate_only: bool) -> None:
+    cluster = Cluster(1, partitions_max=20)
+    for partitions, error in ((20, ErrorCode.INVALID_PARTITIONS), (19, ErrorCode.NONE)):
+        answer = _create(cluster, cluster.leader(), "wide", partitions=partitions, validate_only=validate_only)
+        assert int(answer.error_code) == error
+        told = "20 more partitions would exceed the limit of 19 for all topics"
+        assert error is ErrorCode.NONE or told in answer.error_message
+
+
 def test_a_topic_of_many_partitions_is_opened_in_parts_and_its_leaders_are_spread() -> None:
     cluster = Cluster()
     partitions = 3 * OPENED_AT_ONCE

@@ -8,13 +8,17 @@ import pytest
 
 from configkit import own, schema
 from raftlake.errors import ErrorCode
+from raftlake.replica.config import ClientContext
 from raftlake.replica.hosting import auto_creation
 from raftlake.replica.hosting.auto_creation import AutoCreation
+from raftlake.replica.hosting.topic_news import TopicNews
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.refused_for_good import CREATE, Refusal
 from raftlake.wire.api import ApiKey
 from raftlake.wire.ids import id_to_kio
 from replica_cluster import Cluster
 
+CLIENT = ClientContext("asker", "10.0.0.9")
 UNKNOWN, AGAIN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE
 
 
@@ -84,7 +88,24 @@ def test_a_topic_that_is_asked_for_by_id_does_not() -> None:
 def test_a_topic_beyond_the_limit_is_unknown_and_not_asked_for_again() -> None:
     cluster = Cluster(auto_create_topics=True, partitions_max=1)
     cluster.leader()
-    assert metadata(cluster, "new", allow_auto_topic_creation=True) == [UNKNOWN]
+    told: list[Refusal] = []
+    cluster.leader().refused_for_good.listeners.append(told.append)
+    for _ in range(2):
+        assert metadata(cluster, "new", allow_auto_topic_creation=True) == [UNKNOWN]
+    (refusal,) = told
+    assert (refusal.kind, refusal.subject, refusal.client) == (CREATE, "new", cluster.client)
+    assert "the limit of 0 for all topics" in refusal.why
+
+
+def test_the_line_of_a_topic_that_came_about_says_who_asked_for_it() -> None:
+    cluster = Cluster(auto_create_topics=True)
+    leader, follower = cluster.leader(), cluster.followers()[0]
+    for number, node in enumerate((leader, follower)):
+        told: list[TopicNews] = []
+        node.topics.changes.listeners.append(told.append)
+        assert metadata(cluster, f"new-{number}", node=node, allow_auto_topic_creation=True) == [AGAIN]
+        cluster.run(2_000)
+        assert [(news.topic.name, news.is_created, news.client) for news in told] == [(f"new-{number}", True, cluster.client)]
 
 
 class Registry:
@@ -94,7 +115,8 @@ class Registry:
         self.asked: list[tuple[str, int, dict[str, str]]] = []
         self.answers: list[Any] = []
 
-    def create(self, name: str, partitions: int, configs: dict[str, str], done: Any) -> None:
+    def create(self, name: str, partitions: int, configs: dict[str, str], done: Any, client: ClientContext) -> None:
+        assert client is CLIENT
         self.asked.append((name, partitions, configs))
         self.answers.append(done)
 
@@ -102,11 +124,12 @@ class Registry:
 def test_a_creation_is_under_way_once_and_is_tried_again_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto_creation, "AT_ONCE_MAX", 2)
     cluster, registry = Cluster(1, auto_create_topics=True), Registry()
-    creation = AutoCreation(cluster.leader().engine, registry)  # type: ignore[arg-type]
-    assert all(creation.want(name) for name in ("a", "a", "b", "c", "a"))
+    node = cluster.leader()
+    creation = AutoCreation(node.engine, registry, node.refused_for_good)  # type: ignore[arg-type]
+    assert all(creation.want(name, CLIENT) for name in ("a", "a", "b", "c", "a"))
     assert registry.asked == [("a", 1, {}), ("b", 1, {})]
     registry.answers[0](None, ErrorCode.REQUEST_TIMED_OUT, "")
-    assert creation.want("c") and creation.want("a")
+    assert creation.want("c", CLIENT) and creation.want("a", CLIENT)
     assert [name for name, _, _ in registry.asked] == ["a", "b", "c"]
     registry.answers[1](None, ErrorCode.NONE, "")
-    assert creation.want("a") and [name for name, _, _ in registry.asked] == ["a", "b", "c", "a"]
+    assert creation.want("a", CLIENT) and [name for name, _, _ in registry.asked] == ["a", "b", "c", "a"]

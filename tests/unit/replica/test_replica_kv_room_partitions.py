@@ -99,7 +99,7 @@ def test_one_request_of_many_topics_creates_those_for_which_there_is_room(cluste
     answer: Any = cluster.ask(leader, ApiKey.CREATE_TOPICS, schema.CreateTopicsRequest(topics=topics), version=7)
     codes = [int(topic.error_code) for topic in answer.topics]
     assert codes == [ErrorCode.NONE] * 2 + [ErrorCode.INVALID_PARTITIONS] * 58
-    assert all("limit of 20" in topic.error_message for topic in answer.topics[2:])
+    assert all(f"limit of {LIMIT - 1} for all topics" in topic.error_message for topic in answer.topics[2:])
     cluster.run(1_000)
     assert all(partitions_of(node) == [WIDE, WIDE] for node in cluster.nodes.values())
 

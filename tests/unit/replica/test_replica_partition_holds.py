@@ -36,7 +36,7 @@ class World:
     def queue(self, sequence: int, producer_id: int = PRODUCER) -> PendingAppend:
         data = records(b"x", sequence=sequence, producer_id=producer_id)
 
-        def done(error: ErrorCode, offset: int) -> None:
+        def done(error: ErrorCode, offset: int, _why: str = "") -> None:
             self.told.append((sequence, error, offset))
 
         pending = PendingAppend(data, tuple(iterate_headers(data)), 1 << 40, done, True)

@@ -96,13 +96,22 @@ def test_where_another_change_came_first_it_is_judged_anew(world: World) -> None
 
 
 @pytest.mark.parametrize(
-    ("producer", "answer"), [(("a", 10, 2), FENCED), (("a", 11, 3), UNMAPPED), (("nobody", 10, 3), UNMAPPED)]
+    ("producer", "answer", "words"),
+    [
+        (("a", 10, 2), FENCED, "producer 10 has epoch 2, the newest is 3"),
+        (("a", 11, 3), UNMAPPED, "the transactional id has producer 10, not 11"),
+        (("nobody", 10, 3), UNMAPPED, "the transactional id is not known"),
+    ],
 )
-def test_a_refusal_rests_on_keys_as_of_now(world: World, producer: tuple[str, int, int], answer: Answer) -> None:
+def test_a_refusal_rests_on_keys_as_of_now_and_says_why(
+    world: World, producer: tuple[str, int, int], answer: Answer, words: str
+) -> None:
     told = world.add(P0, producer=producer)
     assert (told, world.keys.proposed) == ([], [])
     world.keys.prove()
-    assert (told, len(world.additions)) == ([answer], 0)
+    (refused,) = told
+    assert (replace(refused, why=""), len(world.additions)) == (answer, 0)
+    assert refused.why.startswith(words)
 
 
 def test_keys_that_cannot_be_read_say_nothing(world: World) -> None:

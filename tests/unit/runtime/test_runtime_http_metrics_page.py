@@ -9,10 +9,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from test_runtime_metrics import FakeClock, partition
 
+from raftlake.kv.commands import DeletePrefix, Txn, put
+from raftlake.kv.query_positions import SourcePosition, encode, position_key, query_prefix, topic_key
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.runtime.http import query_lag_series
 from raftlake.runtime.http.metrics_page import KEPT_US, PIECE, MetricsPage
+from raftlake.runtime.http.query_lag_series import PIECE as SERIES_PIECE
 from raftlake.runtime.metrics import NodeMetrics
 from runtime_http_fakes import FakeHttpNode
 
@@ -165,3 +169,88 @@ def test_a_page_that_failed_is_not_kept() -> None:
     assert runs.started == 2
     runs.finish(b"two")
     assert told == [None, b"two"]
+
+
+# --- streaming queries ---------------------------------------------------------------------------------------------------
+
+LAG = "raftlake_query_lag_records"
+
+
+def say(node: Any, query: str, reads: str, run: str = "r", **offsets: int) -> None:
+    """Of partition 0 of topics."""
+    position = SourcePosition(offsets={topic: {0: offset} for topic, offset in offsets.items()}, run=run)
+    node.kv.apply(put(position_key(query, reads), encode(position)))
+
+
+def lags(page: MetricsPage) -> dict[tuple[str, str, str], float]:
+    """By query, topic and partition; each once, or the page cannot be read."""
+    text = whole(page.build())[0].decode()
+    lines = [line.rpartition(" ")[0] for line in text.splitlines() if line.startswith(LAG)]
+    assert len(set(lines)) == len(lines)
+    found = [(dict(at), value) for (name, at), value in samples(page).items() if name == LAG]
+    return {(at["query"], at["topic"], at["partition"]): value for at, value in found}
+
+
+def test_the_leader_of_a_partition_tells_how_far_queries_are_behind() -> None:
+    node = node_with((GroupId("t", 0), partition(21, leads=True)), (GroupId("u", 0), partition(9, leads=False)))
+    page = page_of(node, Runs(), FakeClock())
+    assert samples(page)["raftlake_query_positions", ()] == 0
+    say(node, 'q"1', "subscribe t,u,v", t=5, u=2, v=1)
+    say(node, "q2", "subscribe t", t=90)
+    assert lags(page) == {('q"1', "t", "0"): 15, ("q2", "t", "0"): 0}
+    assert samples(page)["raftlake_query_positions", ()] == 2
+    # It goes on, and the log does.
+    say(node, 'q"1', "subscribe t,u,v", t=19)
+    node.partitions[GroupId("t", 0)].high_watermark = 22
+    assert lags(page)['q"1', "t", "0"] == 3
+
+
+def test_two_sources_that_read_a_topic_are_one_series() -> None:
+    node = node_with((GroupId("t", 0), partition(21, leads=True)))
+    say(node, "q", "subscribe t", t=15)
+    say(node, "q", "assign t-0", t=11)
+    assert lags(page_of(node, Runs(), FakeClock())) == {("q", "t", "0"): 9}
+
+
+def test_series_go_with_the_keys_and_the_topic() -> None:
+    ids = bytes(15) + b"\x01", bytes(15) + b"\x02"
+    groups = [GroupId(topic, 0, topic_id) for topic, topic_id in zip("tu", ids, strict=True)]
+    node = node_with(*((group, partition(21, leads=True)) for group in groups))
+    page = page_of(node, Runs(), FakeClock())
+    say(node, "q", "subscribe t,u", t=1, u=2)
+    node.kv.apply(put(topic_key("q", "t"), b'{"topic_id":"%s"}' % ids[0].hex().encode()))
+    assert set(lags(page)) == {("q", "t", "0"), ("q", "u", "0")}
+    del node.partitions[groups[1]]
+    assert set(lags(page)) == {("q", "t", "0")}
+    # Deleted and created again: another id under the name.
+    node.partitions[groups[0]._replace(topic_id=ids[1])] = node.partitions.pop(groups[0])
+    assert not lags(page)
+    node.kv.apply(put(topic_key("q", "t"), b'{"topic_id":"%s"}' % ids[1].hex().encode()))
+    assert set(lags(page)) == {("q", "t", "0")}
+    say(node, "other", "subscribe t", t=1)
+    node.kv.apply(Txn((), (DeletePrefix(query_prefix("q")),)))
+    assert set(lags(page)) == {("other", "t", "0")}
+    node.kv.apply(Txn((), (DeletePrefix(query_prefix("other")),)))
+    assert not lags(page)
+
+
+@pytest.mark.parametrize(("queries", "shown"), [(3, 3), (4, 0)])
+def test_above_so_many_positions_none_has_a_series(queries: int, shown: int) -> None:
+    node = node_with((GroupId("t", 0), partition(21, leads=True)))
+    for number in range(queries):
+        say(node, f"q{number}", "subscribe t", t=1)
+    page = page_of(node, Runs(), FakeClock(), partitions_max=3)
+    assert len(lags(page)) == shown
+    assert samples(page)["raftlake_query_positions", ()] == queries
+
+
+def test_many_positions_are_read_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = node_with((GroupId("t", 0), partition(21, leads=True)))
+    for number in range(3 * SERIES_PIECE + 1):
+        say(node, f"q{number}", "subscribe t", t=1)
+    page = page_of(node, Runs(), FakeClock())
+    assert len(lags(page)) == 3 * SERIES_PIECE + 1
+    pieces = whole(page.build())[1]
+    assert pieces - whole(page_of(node_with(*node.partitions.items()), Runs(), FakeClock()).build())[1] >= 3 + 3 + 15
+    monkeypatch.setattr(query_lag_series, "KEYS_MAX", 3 * SERIES_PIECE)
+    assert not lags(page)

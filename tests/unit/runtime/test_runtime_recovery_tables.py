@@ -7,7 +7,7 @@ import pytest
 from raftlake.errors import ConfigError, WrongState
 from raftlake.ports.tier import LineageFacts
 from raftlake.raft.types import Epoch
-from raftlake.replica.config import PARTITIONS_MAX
+from raftlake.replica.config import TOPIC_PARTITIONS_MAX
 from raftlake.runtime.recovery.tables import plan_of
 from raftlake.tier.told import ToldPartition, ToldTable
 from recoverkit import facts, told, told_table
@@ -42,10 +42,10 @@ def test_a_topic_had_more_partitions_than_its_table_shows() -> None:
     assert sorted(topic.partitions) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("count", [1, 0, PARTITIONS_MAX + 1])
+@pytest.mark.parametrize("count", [1, 0, TOPIC_PARTITIONS_MAX + 1])
 def test_a_count_that_leaves_a_partition_out_or_is_none_is_refused(count: int) -> None:
     table = told_table({1: told(1, 0, 5, ((3, 0),))})
-    with pytest.raises(ConfigError, match=rf"--partitions=orders={count}: accepted is 2\.\.{PARTITIONS_MAX}"):
+    with pytest.raises(ConfigError, match=rf"--partitions=orders={count}: accepted is 2\.\.{TOPIC_PARTITIONS_MAX}"):
         plan_of([table], URI, {"orders": count})
 
 
@@ -77,8 +77,9 @@ def test_two_tables_of_one_name_are_refused() -> None:
 
 def test_more_partitions_than_a_node_takes_are_refused() -> None:
     tables: list[ToldTable] = [told_table({}, name, topic_id=bytes([index] * 16)) for index, name in enumerate("ab")]
-    with pytest.raises(WrongState, match=rf"{PARTITIONS_MAX + 1} partitions in all; accepted are at most {PARTITIONS_MAX}"):
-        plan_of(tables, URI, {"a": PARTITIONS_MAX})
+    most = TOPIC_PARTITIONS_MAX
+    with pytest.raises(WrongState, match=rf"{most + 1} partitions in all; accepted are at most {most}"):
+        plan_of(tables, URI, {"a": TOPIC_PARTITIONS_MAX})
 
 
 def test_what_is_lacking_is_told_on() -> None:

@@ -76,21 +76,12 @@ class Apis:
         self._node = node
         parked = ParkedFetches()
         self._handlers: dict[int, Handler] = {
-            ApiKey.LIST_OFFSETS: offsets.list_offsets,
-            ApiKey.METADATA: cluster.metadata,
             ApiKey.DESCRIBE_LOG_DIRS: LogDirs().answer,
-            ApiKey.CREATE_PARTITIONS: create_partitions.create_partitions,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
-            ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
-            ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
             ApiKey.DESCRIBE_QUORUM: cluster.describe_quorum_api,
             ApiKey.DESCRIBE_PRODUCERS: describe_producers.describe_producers,
-            ApiKey.DESCRIBE_TRANSACTIONS: transactions.describe_transactions,
             ApiKey.LIST_TRANSACTIONS: transactions.list_transactions,
             ApiKey.FIND_QUORUM: find_quorum,
-            ApiKey.ADD_RAFT_VOTER: voters.add_raft_voter,
-            ApiKey.REMOVE_RAFT_VOTER: voters.remove_raft_voter,
-            ApiKey.UPDATE_RAFT_VOTER: voters.update_raft_voter,
         }
         self._client_handlers: dict[int, ClientHandler] = {
             ApiKey.FETCH: lambda of, request, client, reply: fetch(of, parked, request, client, reply),
@@ -112,6 +103,15 @@ class Apis:
             ApiKey.TXN_OFFSET_COMMIT: transactions.txn_offset_commit,
             ApiKey.ALTER_CONFIGS: alter_configs.alter_configs,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.incremental_alter_configs,
+            ApiKey.LIST_OFFSETS: offsets.list_offsets,
+            ApiKey.METADATA: cluster.metadata,
+            ApiKey.CREATE_PARTITIONS: create_partitions.create_partitions,
+            ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
+            ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
+            ApiKey.DESCRIBE_TRANSACTIONS: transactions.describe_transactions,
+            ApiKey.ADD_RAFT_VOTER: voters.add_raft_voter,
+            ApiKey.REMOVE_RAFT_VOTER: voters.remove_raft_voter,
+            ApiKey.UPDATE_RAFT_VOTER: voters.update_raft_voter,
         }
 
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Reply) -> None:

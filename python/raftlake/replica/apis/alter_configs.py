@@ -17,10 +17,12 @@ from raftlake.replica.apis.configs import RESOURCE_BROKER, RESOURCE_TOPIC, surro
 from raftlake.replica.config import METADATA_TOPIC, ClientContext
 from raftlake.replica.configs.changes import Change, Operation, altered, replaced, require_once, require_same_log
 from raftlake.replica.hosting.topics import require_name
-from raftlake.replica.refused_for_good import ALTER
-from raftlake.replica.reserved import Topic
+from raftlake.replica.refused_for_good import ALTER, ALTER_NODE, ALTER_OTHER
+from raftlake.replica.reserved import OWN_LOG, Topic
 from raftlake.replica.services import Services
 
+#: What is told of a refusal, by the type of the resource.
+_KINDS = {RESOURCE_TOPIC: ALTER, RESOURCE_BROKER: ALTER_NODE}
 #: Makes the configs that a topic has afterwards of those that it has. Raises RequestRejected.
 Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -115,7 +117,8 @@ class _Alteration:
             node.topics.change(name, edited, done)
 
     def _on_done(self, resource: Any, _topic: Topic | None, error: ErrorCode, message: str) -> None:
-        self._node.refused_for_good.note_error(ALTER, resource.resource_name, error, message, self._client)
+        kind = _KINDS.get(resource.resource_type, ALTER_OTHER)
+        self._node.refused_for_good.note_error(kind, resource.resource_name, error, message, self._client)
         self._results[_key(resource)] = error, message
         if len(self._results) == len(self._asked):
             self._end()
@@ -151,5 +154,5 @@ def _require_topic(kind: int, name: str) -> None:
     if kind != RESOURCE_TOPIC:
         raise RequestRejected(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here")
     if name == METADATA_TOPIC:
-        raise RequestRejected(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is the quorum's own log")
+        raise RequestRejected(ErrorCode.INVALID_TOPIC_EXCEPTION, OWN_LOG)
     require_name(name)

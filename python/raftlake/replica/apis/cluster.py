@@ -15,9 +15,10 @@ from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
 from raftlake.replica.apis.log_dirs import partitions_described
-from raftlake.replica.config import METADATA_TOPIC
+from raftlake.replica.config import METADATA_TOPIC, ClientContext
 from raftlake.replica.hosting.first_leaders import leader_for_clients
 from raftlake.replica.quorum import LISTENER_NAME
+from raftlake.replica.refused_for_good import DESCRIBE_NODES, LOOK_UP
 from raftlake.replica.reserved import Topic, fault_of_spelling
 from raftlake.replica.services import Services
 from raftlake.wire.api import ApiKey
@@ -31,7 +32,7 @@ BROKERS, CONTROLLERS = 1, 2
 # --- Metadata ---
 
 
-def metadata(node: Services, request: Any, reply: Reply) -> None:
+def metadata(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
     answers = Answers(request)
     gone, nodes = node.in_sync.gone(), node.in_sync.present()
     if request.topics is None or (not request.topics and _version(request) == 0):
@@ -40,7 +41,7 @@ def metadata(node: Services, request: Any, reply: Reply) -> None:
         # Before version 4 a client could not forbid it.
         creates = getattr(request, "allow_auto_topic_creation", True)
         asked_for = once(request.topics, _name_or_id)
-        topics = [_asked_topic(node, nodes, gone, _version(request), asked, creates=creates) for asked in asked_for]
+        topics = [_asked_topic(node, nodes, gone, _version(request), asked, client, creates=creates) for asked in asked_for]
     reply(
         answers.make(
             "MetadataResponse",
@@ -83,7 +84,14 @@ def _name_or_id(asked: Any) -> str | bytes:
 
 
 def _asked_topic(
-    node: Services, nodes: Container[NodeId], gone: frozenset[NodeId], version: int, asked: Any, *, creates: bool
+    node: Services,
+    nodes: Container[NodeId],
+    gone: frozenset[NodeId],
+    version: int,
+    asked: Any,
+    client: ClientContext,
+    *,
+    creates: bool,
 ) -> TopicMetadata:
     topic_id = id_from_kio(getattr(asked, "topic_id", None))
     by_id = any(topic_id)
@@ -91,12 +99,14 @@ def _asked_topic(
     if topic is not None:
         return _known_topic(node, nodes, gone, version, topic)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not by_id and fault_of_spelling(asked.name or "") is not None:
+    fault = None if by_id else fault_of_spelling(asked.name or "")
+    if fault is not None:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
+        node.refused_for_good.note_error(LOOK_UP, asked.name or "", error, fault, client)
     elif node.topics.may_miss_some:
         # What it has not applied yet is not known not to exist. Clients ask again after this error.
         error = ErrorCode.LEADER_NOT_AVAILABLE
-    elif not by_id and creates and node.auto_creation.want(asked.name):
+    elif not by_id and creates and node.auto_creation.want(asked.name, client):
         # Clients ask again after it, until the topic has come about.
         error = ErrorCode.LEADER_NOT_AVAILABLE
     return TopicMetadata(version, error, asked.name, topic_id, is_internal=False, replicas=(), partitions=[])
@@ -123,12 +133,13 @@ def _known_topic(
 # --- cluster and quorum ---
 
 
-def describe_cluster(node: Services, request: Any, reply: Reply) -> None:
+def describe_cluster(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
     answers = Answers(request)
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     error, message = ErrorCode.NONE, None
     if endpoint_type not in (BROKERS, CONTROLLERS):
-        error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type} is neither 1 nor 2"
+        error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type}: accepted are 1 and 2"
+        node.refused_for_good.note_error(DESCRIBE_NODES, client.client_id or "", error, message, client)
     reply(
         answers.make(
             "DescribeClusterResponse",
@@ -221,7 +232,7 @@ def _group_described(node: Services, topic: str, partition: int) -> GroupId:
 
 def _quorum_partition(node: Services, answers: Answers, group: GroupId) -> Any:
     partition = node.engine.partitions.get(group)
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, node.names.told_unknown(group)
     leader_id, epoch, high_watermark = int(NO_LEADER), 0, -1
     voters: list[Any] = []
     observers: list[Any] = []
@@ -229,6 +240,7 @@ def _quorum_partition(node: Services, answers: Answers, group: GroupId) -> Any:
         described = node.describer.of(partition)
         leader_id, epoch = described.leader_id, described.leader_epoch
         error = ErrorCode.NONE if partition.core.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        message = f"{group} has no leader" if leader_id == NO_LEADER else f"node {leader_id} leads {group}: ask it"
         if partition.core.is_leader:
             high_watermark = described.high_watermark
             voters = [_replica_state(answers, replica) for replica in described.voters]
@@ -237,7 +249,7 @@ def _quorum_partition(node: Services, answers: Answers, group: GroupId) -> Any:
         "PartitionData",
         partition_index=group.partition,
         error_code=kafka_error(error),
-        error_message=None if error is ErrorCode.NONE else error.name,
+        error_message=None if error is ErrorCode.NONE else message,
         leader_id=leader_id,
         leader_epoch=epoch,
         high_watermark=high_watermark,

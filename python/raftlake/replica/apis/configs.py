@@ -11,9 +11,11 @@ from typing import Any
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.raft.types import NodeId
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error
+from raftlake.replica.config import ClientContext
 from raftlake.replica.configs.definitions import READ_ONLY, ConfigType, Surroundings, compacts
 from raftlake.replica.configs.described import Described, Source, Synonym, described
 from raftlake.replica.hosting.topics import NO_LEADER_YET
+from raftlake.replica.refused_for_good import DESCRIBE
 from raftlake.replica.reserved import Topic, fault_of_spelling
 from raftlake.replica.services import Services
 from raftlake.wire.ids import table_uri
@@ -35,13 +37,14 @@ def surroundings(node: Services) -> Surroundings:
     return Surroundings(node=node.engine.config, majority=_majority(node), is_tiered=node.remote_log.is_on)
 
 
-def describe_configs(node: Services, request: Any, reply: Reply) -> None:
+def describe_configs(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
     """`reply` at once."""
     answers = Answers(request)
     left, results = TOPICS_TOLD_MAX, []
     for resource, wanted in _resources(request).values():
         is_topic = resource.resource_type == RESOURCE_TOPIC and node.names.topic(resource.resource_name) is not None
-        results.append(_described_resource(node, request, answers, resource, wanted, has_room=left > 0 or not is_topic))
+        has_room = left > 0 or not is_topic
+        results.append(_described_resource(node, request, client, answers, resource, wanted, has_room=has_room))
         left -= is_topic
     reply(answers.make("DescribeConfigsResponse", results=tuple(results)))
 
@@ -57,7 +60,14 @@ def _resources(request: Any) -> dict[tuple[int, str], tuple[Any, Wanted]]:
 
 
 def _described_resource(
-    node: Services, request: Any, answers: Answers, resource: Any, wanted: Wanted, *, has_room: bool
+    node: Services,
+    request: Any,
+    client: ClientContext,
+    answers: Answers,
+    resource: Any,
+    wanted: Wanted,
+    *,
+    has_room: bool,
 ) -> Any:
     error, message = ErrorCode.NONE, None
     configs: Iterable[Described] = ()
@@ -67,6 +77,7 @@ def _described_resource(
         configs = _configs_of(node, resource.resource_type, resource.resource_name)
     except RequestRejected as rejected:
         error, message = rejected.code, rejected.message
+        node.refused_for_good.note_error(DESCRIBE, resource.resource_name, error, message, client)
     return answers.make(
         "DescribeConfigsResult",
         error_code=kafka_error(error),
@@ -188,4 +199,5 @@ def _own_configs(node: Services) -> dict[str, str]:
         "quorum.voters": ",".join(f"{voter}@{at}" for voter, at in node.quorum.addresses().items()),
         "quorum.election.timeout.ms": str(config.raft.election_timeout_ms),
         "quorum.fetch.timeout.ms": str(config.raft.fetch_timeout_ms),
+        "transaction.max.timeout.ms": str(config.transaction_timeout_ms_max),
     }

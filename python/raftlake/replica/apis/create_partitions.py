@@ -11,23 +11,25 @@ from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
-from raftlake.replica.config import METADATA_TOPIC
-from raftlake.replica.reserved import Topic
+from raftlake.replica.config import METADATA_TOPIC, ClientContext
+from raftlake.replica.refused_for_good import GROW
+from raftlake.replica.reserved import OWN_LOG, Topic
 from raftlake.replica.services import Services
 
 TIMED_OUT = "the time of the request is over; look whether the topic has its partitions before trying again"
 
 
-def create_partitions(node: Services, request: Any, reply: Reply) -> None:
-    _Growth(node, request, reply).begin()
+def create_partitions(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
+    _Growth(node, request, client, reply).begin()
 
 
 class _Growth:
     """One request. Each of its topics is answered once; the request when all are, or when its time is over."""
 
-    def __init__(self, node: Services, request: Any, reply: Reply) -> None:
+    def __init__(self, node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
         self._node = node
         self._request = request
+        self._client = client
         self._reply = reply
         self._asked = once(request.topics, lambda topic: topic.name)
         self._results: dict[str, tuple[ErrorCode, str]] = {}
@@ -42,10 +44,10 @@ class _Growth:
             if times[topic.name] > 1:
                 done(None, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             elif topic.assignments is not None:
-                told = "replicas cannot be assigned: every partition lives on all voters"
+                told = "replicas cannot be assigned, since every partition lives on all voters: leave them out"
                 done(None, ErrorCode.INVALID_REPLICA_ASSIGNMENT, told)
             elif topic.name == METADATA_TOPIC:
-                done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is the quorum's own log")
+                done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, OWN_LOG)
             elif self._request.validate_only:
                 done(None, *node.topics.refusal_of_growth(topic.name, topic.count))
             else:
@@ -56,6 +58,7 @@ class _Growth:
             node.engine.timers.schedule(node.engine.now_ms + timeout_ms, self._end)
 
     def _on_done(self, name: str, _topic: Topic | None, error: ErrorCode, message: str) -> None:
+        self._node.refused_for_good.note_error(GROW, name, error, message, self._client)
         self._results[name] = error, message
         if len(self._results) == len(self._asked):
             self._end()

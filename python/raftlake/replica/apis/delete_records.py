@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import Put, Txn
 from raftlake.kv.keys import start_key
 from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
@@ -26,7 +26,7 @@ from raftlake.replica.config import METADATA_TOPIC, ClientContext
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.refused_for_good import DELETE
-from raftlake.replica.reserved import RecordStart, recovery_of
+from raftlake.replica.reserved import OWN_LOG, RecordStart, recovery_of
 from raftlake.replica.services import Services
 from raftlake.wire.ids import id_to_text
 
@@ -35,7 +35,7 @@ HIGH_WATERMARK = -1
 NO_OFFSET = -1
 #: Keys that one transaction writes.
 KEYS_PER_TXN = 500
-COMPACT_ONLY = "the topic has cleanup.policy=compact; records are deleted from topics with delete or compact,delete"
+COMPACT_ONLY = "topic {!r} has cleanup.policy=compact; set it to compact,delete or delete first"
 
 #: An answer: the error, and where the partition begins then.
 Low = tuple[ErrorCode, int]
@@ -64,13 +64,15 @@ class _Deletion:
         times = Counter((topic.name, part.partition_index) for topic in self._request.topics for part in topic.partitions)
         for place, topic_name, asked in self._asked():
             repeated = times[topic_name, asked.partition_index] > 1
-            found = ErrorCode.INVALID_REQUEST if repeated else _checked(node, topic_name, asked)
-            if isinstance(found, ErrorCode):
-                if found is ErrorCode.POLICY_VIOLATION:
-                    node.refused_for_good.note_error(DELETE, topic_name, found, COMPACT_ONLY, self._client)
-                self._put(place, found)
-            else:
-                wanted[place] = found
+            try:
+                if repeated:
+                    told = f"partition {asked.partition_index} stands in the request more than once"
+                    raise RequestRejected(ErrorCode.INVALID_REQUEST, told)
+                wanted[place] = _checked(node, topic_name, asked)
+            except RequestRejected as rejected:
+                # The answer has no room for a reason.
+                node.refused_for_good.note_error(DELETE, topic_name, rejected.code, rejected.message, self._client)
+                self._put(place, rejected.code)
         if wanted:
             node.engine.timers.schedule(node.engine.now_ms + timeout_ms, self._end)
             # Which recovery was the last one, and where the partitions begin: as of now.
@@ -145,22 +147,25 @@ class _Deletion:
         self._reply(make("DeleteRecordsResponse", topics=tuple(topics)))
 
 
-def _checked(node: Services, topic: str, asked: Any) -> tuple[Partition, Offset] | ErrorCode:
-    """The partition and the offset that it shall begin at, or why not."""
+def _checked(node: Services, topic: str, asked: Any) -> tuple[Partition, Offset]:
+    """The partition and the offset that it shall begin at. Raises RequestRejected."""
     group = node.names.resolve_group(topic, asked.partition_index)
     partition = node.engine.partitions.get(group)
     if topic == METADATA_TOPIC or group == node.engine.config.quorum_group:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION
+        raise RequestRejected(ErrorCode.INVALID_TOPIC_EXCEPTION, OWN_LOG)
     if partition is None:
-        return node.names.why_unknown(group)
+        raise RequestRejected(node.names.why_unknown(group))
     if not partition.core.is_leader:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        raise RequestRejected(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if not partition.is_serving:
-        return ErrorCode.LEADER_NOT_AVAILABLE
+        raise RequestRejected(ErrorCode.LEADER_NOT_AVAILABLE)
     if partition.in_force is not None and partition.in_force.compaction is not None and not partition.in_force.deletes:
-        return ErrorCode.POLICY_VIOLATION
+        raise RequestRejected(ErrorCode.POLICY_VIOLATION, COMPACT_ONLY.format(topic))
     offset = partition.high_watermark if asked.offset == HIGH_WATERMARK else Offset(asked.offset)
-    return (partition, offset) if 0 <= offset <= partition.high_watermark else ErrorCode.OFFSET_OUT_OF_RANGE
+    if not 0 <= offset <= partition.high_watermark:
+        told = f"offset {offset} of {group}: accepted are 0 to {partition.high_watermark}, the high watermark, or -1 for that"
+        raise RequestRejected(ErrorCode.OFFSET_OUT_OF_RANGE, told)
+    return partition, offset
 
 
 def _key_of(group: GroupId) -> str:

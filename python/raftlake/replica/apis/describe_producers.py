@@ -41,7 +41,9 @@ def _describing(node: Services, request: Any, reply: Reply) -> Slices:
             error = node.names.why_unknown(group) if partition is None else ErrorCode.NONE
             producers = tuple(_state(make, row) for row in found)
             code = kafka_error(error)
-            partitions.append(make("PartitionResponse", partition_index=index, error_code=code, active_producers=producers))
+            why = node.names.told_unknown(group) if partition is None else None
+            found_here = {"error_code": code, "error_message": why, "active_producers": producers}
+            partitions.append(make("PartitionResponse", partition_index=index, **found_here))
         topics.append(make("TopicResponse", name=topic.name, partitions=tuple(partitions)))
     reply(make("DescribeProducersResponse", topics=tuple(topics)))
 

@@ -19,11 +19,14 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.aside.time_searches import MAX_TIMESTAMP, NOTHING, AskedTogether, FoundOffset, Question, committed_end
+from raftlake.replica.config import ClientContext
 from raftlake.replica.partition.partition import Partition
+from raftlake.replica.refused_for_good import OFFSETS
 from raftlake.replica.services import Services
 from raftlake.replica.tiering.remote_log import NOWHERE, RemoteLog
 
 READ_COMMITTED = 1
+UNKNOWN_PLACE = "timestamp {} of partition {} stands for no place: accepted are times from 0 on, and -1 to -6"
 
 
 class Special(IntEnum):
@@ -52,15 +55,19 @@ def fence(partition: Partition, current_leader_epoch: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def list_offsets(node: Services, request: Any, reply: Callable[[object], None]) -> None:
+def list_offsets(node: Services, request: Any, client: ClientContext, reply: Callable[[object], None]) -> None:
     found = [[NOTHING] * len(topic.partitions) for topic in request.topics]
     missing = sum(map(len, found)) + 1
     together = node.time_searches.begin()
     # From version 2 on.
     is_committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
 
-    def put(row: list[FoundOffset], index: int, answer: FoundOffset) -> None:
+    def put(topic: str, asked: Any, row: list[FoundOffset], index: int, answer: FoundOffset) -> None:
         row[index] = answer
+        if answer.error is ErrorCode.UNSUPPORTED_VERSION:
+            # The answer has no room for a reason.
+            why = UNKNOWN_PLACE.format(asked.timestamp, asked.partition_index)
+            node.refused_for_good.note_error(OFFSETS, topic, answer.error, why, client)
         decided()
 
     def decided() -> None:
@@ -72,7 +79,7 @@ def list_offsets(node: Services, request: Any, reply: Callable[[object], None]) 
     for topic, row in zip(request.topics, found, strict=True):
         for index, asked in enumerate(topic.partitions):
             group = node.names.resolve_group(topic.name, asked.partition_index)
-            _ask(node, together, group, asked, is_committed, partial(put, row, index))
+            _ask(node, together, group, asked, is_committed, partial(put, topic.name, asked, row, index))
     # Only now: an answer that came at once must not end a request that is not read to its end.
     decided()
 

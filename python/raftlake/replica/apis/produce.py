@@ -44,15 +44,17 @@ NO_ROOM = ErrorCode.NOT_ENOUGH_REPLICAS
 NOT_KNOWN_YET = "this node has started, and has not read yet what the topic asks for; nothing was appended"
 #: Of a batch that keeps the times of its producer.
 NO_TIME = -1
+TWICE = "partition {} stands in the request more than once"
 
 
 class _Collector:
     """The parts of one request, answered together once each has been decided."""
 
-    __slots__ = ("_is_silent", "_missing", "_node", "_reply", "_results")
+    __slots__ = ("_client", "_is_silent", "_missing", "_node", "_reply", "_results")
 
-    def __init__(self, node: Services, request: ProduceRequest, reply: Callable[[object], None]) -> None:
+    def __init__(self, node: Services, request: ProduceRequest, client: ClientContext, reply: Callable[[object], None]) -> None:
         self._node = node
+        self._client = client
         self._reply = reply
         self._is_silent = request.acks == 0
         self._results = [
@@ -80,7 +82,7 @@ class _Collector:
         result.base_offset = base_offset
         result.error_message = message
         result.log_append_time_ms = time_ms
-        _decide(self._node, result, partition)
+        _decide(self._node, self._results[topic].name, self._client, result, partition)
         self._missing -= 1
         if self._missing == 0:
             self._end()
@@ -104,23 +106,24 @@ def produce(
         (topic,) = request.topics
         (part,) = topic.partitions
         budget = RequestBudget(len(part.records or b""))
-        answer_one = partial(_answer_one, node, topic, part.index, reply)
+        answer_one = partial(_answer_one, node, client, topic, part.index, reply)
         _produce_one(node, request, version, topic, part, budget, asker, answer_one)
         return
     times = Counter((topic.name, topic.topic_id, part.index) for topic in request.topics for part in topic.partitions)
     budget = RequestBudget(sum(len(part.records or b"") for topic in request.topics for part in topic.partitions))
-    collector = _Collector(node, request, reply)
+    collector = _Collector(node, request, client, reply)
     for topic_index, topic in enumerate(request.topics):
         for part_index, part in enumerate(topic.partitions):
             answer = partial(collector.put, topic_index, part_index)
             if times[topic.name, topic.topic_id, part.index] > 1:
-                answer(None, ErrorCode.INVALID_REQUEST, -1, f"partition {part.index} stands in the request more than once")
+                answer(None, ErrorCode.INVALID_REQUEST, -1, TWICE.format(part.index))
             else:
                 _produce_one(node, request, version, topic, part, budget, asker, answer)
 
 
 def _answer_one(
     node: Services,
+    client: ClientContext,
     topic: ProduceTopic,
     index: int,
     reply: Callable[[object], None],
@@ -131,20 +134,25 @@ def _answer_one(
     time_ms: int = NO_TIME,
 ) -> None:
     """The answer to a request for one partition."""
-    result = _decide(node, ProducePartitionResult(index, error, base_offset, time_ms, error_message=message), partition)
+    result = ProducePartitionResult(index, error, base_offset, time_ms, error_message=message)
+    _decide(node, topic.name, client, result, partition)
     results = [ProduceTopicResult(topic.name, topic.topic_id, [result])]
     reply(ProduceResponse(results) if result.current_leader is None else _with_endpoints(node, results))
 
 
-def _decide(node: Services, result: ProducePartitionResult, partition: Partition | None) -> ProducePartitionResult:
-    """Fill in what an answer says of the partition besides the outcome."""
+def _decide(
+    node: Services, name: str | None, client: ClientContext, result: ProducePartitionResult, partition: Partition | None
+) -> None:
+    """Fill in what an answer says of the partition besides the outcome, and tell the node's log of a refusal. With acks=0 the
+    log is all that tells of it."""
     if result.error_message:
+        topic = name or "" if partition is None else partition.group.topic
+        node.refused_for_good.note_error(APPEND, topic, result.error, result.error_message, client)
         result.error_message = for_clients(result.error_message)
     if partition is not None:
         result.log_start_offset = node.remote_log.start_offset(partition)
         if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.core.leader_id != NO_LEADER:
             result.current_leader = LeaderAndEpoch(partition.core.leader_id, partition.core.epoch)
-    return result
 
 
 def _with_endpoints(node: Services, results: list[ProduceTopicResult]) -> ProduceResponse:
@@ -175,24 +183,19 @@ def _produce_one(
     partition = node.engine.partitions.get(group)
     done = partial(answer, partition)
     if partition is None:
-        done(node.names.why_unknown(group) if topic.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID, -1)
+        error = node.names.why_unknown(group) if topic.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
+        done(error, -1, node.names.told_unknown(group))
         return
     try:
         records = _records(node, request, group, part)
     except RequestRejected as rejected:
-        _refuse(node, group, rejected, asker, done)
+        done(rejected.code, -1, rejected.message)
         return
     if _is_elsewhere(node, partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return
     append = partial(_append, node, partition, records, request.transactional_id, version, asker, done)
     node.record_checks.check(partition, asker, budget, records, append)
-
-
-def _refuse(node: Services, group: GroupId, rejected: RequestRejected, asker: Asker, done: Answer) -> None:
-    # With acks=0 the log is all that tells of it.
-    node.refused_for_good.note_error(APPEND, group.topic, rejected.code, rejected.message, asker.client)
-    done(rejected.code, -1, rejected.message)
 
 
 def _is_elsewhere(node: Services, partition: Partition) -> bool:
@@ -211,17 +214,16 @@ def _append(
 ) -> None:
     """The records were looked at; that may have taken a while."""
     if isinstance(checked, RequestRejected):
-        _refuse(node, partition.group, checked, asker, done)
+        done(checked.code, -1, checked.message)
     elif partition.deleted or _is_elsewhere(node, partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     elif checked[0].is_transactional and transactional_id is None:
         # As Kafka, which takes it for a producer that may not use the id that it does not name.
-        refused = RequestRejected(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without their id")
-        _refuse(node, partition.group, refused, asker, done)
+        done(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, "transactional records without their id")
     elif partition.in_force is None:
         done(NO_ROOM, -1, NOT_KNOWN_YET)
     elif (too_large := _fault_of_size(partition, partition.in_force, checked)) is not None:
-        _refuse(node, partition.group, too_large, asker, done)
+        done(too_large.code, -1, too_large.message)
     else:
         idempotent = checked[0].producer_id != NO_PRODUCER
         refuse = partial(done, NO_ROOM, -1)

@@ -14,6 +14,8 @@ from raftlake.errors import ErrorCode
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.apis.transactions import init_producer
 from raftlake.replica.config import ClientContext
+from raftlake.replica.opaque import no_keys
+from raftlake.replica.refused_for_good import PRODUCER
 from raftlake.replica.services import Services
 
 
@@ -27,7 +29,9 @@ def init_producer_id(node: Services, request: Any, client: ClientContext, reply:
 
     if node.engine.config.is_opaque:
         # The one error that every client takes for final; ids are handed out from a key, and there are none.
-        answer(ErrorCode.UNSUPPORTED_VERSION)
+        error = ErrorCode.UNSUPPORTED_VERSION
+        node.refused_for_good.note_error(PRODUCER, client.client_id or "", error, no_keys(node.engine.config), client)
+        answer(error)
         return
     if request.transactional_id is not None:
         init_producer(node, request, client, lambda told: answer(told.error, told.producer_id, told.epoch))

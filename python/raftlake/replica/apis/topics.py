@@ -18,10 +18,10 @@ from raftlake.replica.apis.configs import surroundings, topic_configs
 from raftlake.replica.config import ClientContext
 from raftlake.replica.configs.changes import replaced
 from raftlake.replica.hosting.topics import NO_LEADER_YET, require_name
-from raftlake.replica.refused_for_good import CREATE
+from raftlake.replica.refused_for_good import CREATE, DELETE_TOPIC
 from raftlake.replica.reserved import Topic
 from raftlake.replica.services import Services
-from raftlake.wire.ids import id_from_kio, id_to_kio
+from raftlake.wire.ids import id_from_kio, id_to_kio, id_to_text
 
 T = TypeVar("T")
 #: Kafka's "use the broker's default".
@@ -86,7 +86,7 @@ def create_topics(node: Services, request: Any, client: ClientContext, reply: Re
             put(index, None, rejected.code, rejected.message)
             continue
         if request.validate_only:
-            put(index, None, *_validated(node, asked.name))
+            put(index, None, *_validated(node, asked.name, partitions))
         else:
             node.topics.create(asked.name, partitions, configs, partial(created, index), client)
 
@@ -121,7 +121,8 @@ def _checked(node: Services, asked: Any) -> tuple[int, dict[str, str]]:
     voters = len(node.quorum.latest)
     if asked.assignments:
         raise RequestRejected(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "replicas cannot be assigned: every partition lives on all voters"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "replicas cannot be assigned, since every partition lives on all voters: leave them out",
         )
     if asked.replication_factor not in (DEFAULT, voters) and not 1 <= asked.replication_factor <= voters:
         raise RequestRejected(
@@ -138,9 +139,13 @@ def _checked(node: Services, asked: Any) -> tuple[int, dict[str, str]]:
         raise RequestRejected(ErrorCode.INVALID_CONFIG, rejected.message) from rejected
 
 
-def _validated(node: Services, name: str) -> tuple[ErrorCode, str]:
+def _validated(node: Services, name: str, partitions: int) -> tuple[ErrorCode, str]:
     if node.names.topic(name) is not None or node.topics.is_spoilt(name):
         return node.topics.why_taken(name)
+    try:
+        node.topics.require_room(partitions)
+    except RequestRejected as rejected:
+        return rejected.code, rejected.message
     return ErrorCode.NONE, ""
 
 
@@ -156,6 +161,7 @@ def delete_topics(node: Services, request: Any, client: ClientContext, reply: Re
     def put(index: int, _topic: Topic | None, error: ErrorCode, message: str) -> None:
         nonlocal missing
         name, topic_id = asked[index]
+        node.refused_for_good.note_error(DELETE_TOPIC, name or id_to_text(topic_id), error, message, client)
         results[index] = answers.make(
             "DeletableTopicResult",
             name=name,

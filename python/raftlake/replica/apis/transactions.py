@@ -15,7 +15,8 @@ from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
 from raftlake.replica.apis.groups import NO_GROUPS, WHY
 from raftlake.replica.config import METADATA_TOPIC, ClientContext
 from raftlake.replica.partition.start_points import Slices
-from raftlake.replica.refused_for_good import COMMIT, TRANSACTIONS
+from raftlake.replica.refused_for_good import COMMIT, DESCRIBE_TRANSACTION, TRANSACTIONS
+from raftlake.replica.reserved import OWN_LOG
 from raftlake.replica.services import Services
 from raftlake.replica.transaction_entry import ID_BYTES_MAX, Transaction, TransactionState
 from raftlake.replica.transactions.raising import EndAndRaise
@@ -31,6 +32,7 @@ LISTED_MAX = 10_000
 LOOKS_AT_ONCE = 1_000
 #: Ids that one request may describe: each may tell 2,000 partitions.
 DESCRIBED_MAX = 100
+TOO_MANY_IDS = f"one request describes {DESCRIBED_MAX} transactional ids: ask for the others in another one"
 _STATES = frozenset(state.value for state in TransactionState)
 
 Done = Callable[[Answer], None]
@@ -40,8 +42,7 @@ def _submit(node: Services, request: Request, client: ClientContext, fenced_from
     """The coordinator's answer, in the words of the request's version. The node's log says why something is refused."""
 
     def told(answer: Answer) -> None:
-        if answer.why:
-            node.refused_for_good.note(TRANSACTIONS, request.transactional_id, answer.why, client, code=answer.error.name)
+        _tell(node, request.transactional_id, client, answer)
         if answer.error is ErrorCode.PRODUCER_FENCED and version < fenced_from:
             answer = Answer(ErrorCode.INVALID_PRODUCER_EPOCH)
         done(answer)
@@ -51,6 +52,13 @@ def _submit(node: Services, request: Request, client: ClientContext, fenced_from
         node.transactions.coordinator.submit(request, told)
     else:
         told(Answer(ErrorCode.INVALID_REQUEST, why=error))
+
+
+def _tell(node: Services, transactional_id: str, client: ClientContext, answer: Answer) -> None:
+    """None of these answers has room for a reason."""
+    if answer.why:
+        error = answer.error.name
+        node.refused_for_good.note(TRANSACTIONS, transactional_id, f"{error}: {answer.why}", client, code=error)
 
 
 def _fault_of_id(transactional_id: str) -> str | None:
@@ -65,10 +73,19 @@ def init_producer(node: Services, request: Any, client: ClientContext, done: Don
     """InitProducerId of a transactional producer."""
     expected = (getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
     timeout_ms = round(request.transaction_timeout.total_seconds() * 1000)
+    longest_ms = node.engine.config.transaction_timeout_ms_max
+    refusal: Answer | None = None
     if (expected[0] < 0) != (expected[1] < 0):
-        done(Answer(ErrorCode.INVALID_REQUEST))
-    elif not 1 <= timeout_ms <= node.engine.config.transaction_timeout_ms_max:
-        done(Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+        refusal = Answer(ErrorCode.INVALID_REQUEST, why=f"producer {expected[0]} with epoch {expected[1]}: name both, or none")
+    elif not 1 <= timeout_ms <= longest_ms:
+        why = (
+            f"transaction.timeout.ms={timeout_ms}: accepted are 1 to {longest_ms}, which is transaction.max.timeout.ms of "
+            "node.properties; change the one or the other"
+        )
+        refusal = Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT, why=why)
+    if refusal is not None:
+        _tell(node, request.transactional_id, client, refusal)
+        done(refusal)
     else:
         wanted = InitProducer(
             transactional_id=request.transactional_id,
@@ -83,6 +100,8 @@ def add_partitions_to_txn(node: Services, request: Any, client: ClientContext, r
     why_not = node.transactions.coordinator.why_not
     unknown = {} if why_not is not ErrorCode.NONE else _unknown(node, asked)
     if unknown:
+        if ErrorCode.INVALID_TOPIC_EXCEPTION in unknown.values():
+            _tell(node, request.v3_and_below_transactional_id, client, Answer(ErrorCode.INVALID_TOPIC_EXCEPTION, why=OWN_LOG))
         reply(_added(request, lambda part: unknown.get(part, ErrorCode.OPERATION_NOT_ATTEMPTED)))
         return
     groups = (node.names.resolve_group(*part) for part in asked)
@@ -181,15 +200,17 @@ def txn_offset_commit(node: Services, request: Any, client: ClientContext, reply
 # --- tools ---
 
 
-def describe_transactions(node: Services, request: Any, reply: Reply) -> None:
+def describe_transactions(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
     answers, why_not = Answers(request), node.transactions.coordinator.why_not
     ids = once(request.transactional_ids, lambda transactional_id: transactional_id)
     states = []
     for place, transactional_id in enumerate(ids):
         found = node.transactions.of(transactional_id)
         error = why_not
-        if error is ErrorCode.NONE and (_fault_of_id(transactional_id) is not None or place >= DESCRIBED_MAX):
+        fault = TOO_MANY_IDS if place >= DESCRIBED_MAX else _fault_of_id(transactional_id)
+        if error is ErrorCode.NONE and fault is not None:
             error = ErrorCode.INVALID_REQUEST
+            node.refused_for_good.note_error(DESCRIBE_TRANSACTION, transactional_id, error, fault, client)
         elif error is ErrorCode.NONE and found is None:
             error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         states.append(_described(node, answers, transactional_id, found if error is ErrorCode.NONE else None, error))

@@ -18,8 +18,10 @@ from raftlake.replica.services import Services
 from raftlake.wire.batches import EndMarker
 
 NOT_HANGING = "the transaction is open, or ends in the other way: its coordinator ends it, at the latest when its time is over"
+OUTDATED = "the partition knows a newer epoch of the producer, or of its coordinator: look at DescribeProducers again"
 #: Each is a batch of its own.
 MARKERS_MAX = 1_000
+TOO_MANY = f"one request writes {MARKERS_MAX} markers: ask for the others in another one"
 
 #: Marker, topic and partition by their places in the request.
 Place = tuple[int, int, int]
@@ -49,6 +51,8 @@ class _Writing:
         if not self._asked:
             self._end()
         is_too_much = len(self._asked) > MARKERS_MAX
+        if is_too_much:
+            self._refuse(next(iter(self._asked.values()))[0], ErrorCode.INVALID_REQUEST, TOO_MANY)
         for place, (group, marker) in self._asked.items():
             if is_too_much:
                 self._put(place, ErrorCode.INVALID_REQUEST)
@@ -58,9 +62,14 @@ class _Writing:
                 self._node.markers.write_for_client(group, marker, partial(self._on_written, place, group))
 
     def _on_written(self, place: Place, group: GroupId, error: ErrorCode) -> None:
-        if error is ErrorCode.INVALID_TXN_STATE:
-            self._node.refused_for_good.note(MARKER, str(group), NOT_HANGING, self._client)
+        if error is not ErrorCode.NONE:
+            _, marker = self._asked[place]
+            why = NOT_HANGING if error is ErrorCode.INVALID_TXN_STATE else OUTDATED
+            self._refuse(group, error, f"producer {marker.producer_id} epoch {marker.epoch}: {why}")
         self._put(place, error)
+
+    def _refuse(self, group: GroupId, error: ErrorCode, why: str) -> None:
+        self._node.refused_for_good.note_error(MARKER, str(group), error, why, self._client)
 
     def _put(self, place: Place, error: ErrorCode) -> None:
         self._errors[place] = error

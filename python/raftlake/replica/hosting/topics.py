@@ -31,6 +31,7 @@ from raftlake.replica.hosting.hosting import Hosting
 from raftlake.replica.hosting.queue import HostingQueue
 from raftlake.replica.hosting.topic_news import TopicChanges
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.room import why_too_many
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.names import Names
 from raftlake.replica.opaque import no_keys
@@ -210,11 +211,7 @@ class TopicRegistry:
             require_name(name)
             if partitions < 1:
                 raise RequestRejected(ErrorCode.INVALID_PARTITIONS, f"partitions must be at least 1, got {partitions}")
-            if self._kv.state.partition_count + partitions > self._engine.config.partitions_max:
-                raise RequestRejected(
-                    ErrorCode.INVALID_PARTITIONS,
-                    f"{partitions} more partitions would exceed this node's limit of {self._engine.config.partitions_max}",
-                )
+            self.require_room(partitions)
         except RequestRejected as rejected:
             done(None, rejected.code, rejected.message)
             return
@@ -292,19 +289,22 @@ class TopicRegistry:
         Kafka refuses too."""
         try:
             has = self.require(name).partitions
+            if count == has:
+                return ErrorCode.INVALID_PARTITIONS, f"Topic already has {has} partition(s)."
+            if count < has:
+                told = f"The topic {name} currently has {has} partition(s); {count} would not be an increase."
+                return ErrorCode.INVALID_PARTITIONS, told
+            self.require_room(count - has)
         except RequestRejected as rejected:
             return rejected.code, rejected.message
-        if count == has:
-            return ErrorCode.INVALID_PARTITIONS, f"Topic already has {has} partition(s)."
-        if count < has:
-            told = f"The topic {name} currently has {has} partition(s); {count} would not be an increase."
-            return ErrorCode.INVALID_PARTITIONS, told
-        if count > PARTITIONS_MAX:
-            return ErrorCode.INVALID_PARTITIONS, f"a topic has at most {PARTITIONS_MAX} partitions, got {count}"
-        limit = self._engine.config.partitions_max
-        if self._kv.state.partition_count + count - has > limit:
-            return ErrorCode.INVALID_PARTITIONS, f"{count - has} more partitions would exceed this node's limit of {limit}"
         return ErrorCode.NONE, ""
+
+    def require_room(self, more: int) -> None:
+        """RequestRejected(INVALID_PARTITIONS) where so many partitions more are too many for all topics together. What is being
+        created elsewhere is for the leader to count (`KvRoom`)."""
+        limit = self._engine.config.partitions_max
+        if self._kv.state.partition_count + more > limit:
+            raise RequestRejected(ErrorCode.INVALID_PARTITIONS, why_too_many(more, limit))
 
     def _change_now(self, name: str, edit: Callable[[Topic], Topic], done: CreateDone) -> None:
         """Under the condition that the topic is as it is known here. Where it changed meanwhile, look again."""
@@ -357,7 +357,7 @@ class TopicRegistry:
     def delete(self, topic: Topic, done: CreateDone, client: ClientContext | None = None) -> None:
         """Delete a topic and its data on every node. `client` is who asked."""
         if topic is self._names.own or self._key_version(topic.name) == ABSENT:
-            done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} cannot be deleted")
+            done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the quorum's own log, and cannot be deleted")
         else:
             self._delete_key(topic.name, topic, done, client)
 

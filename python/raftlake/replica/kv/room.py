@@ -23,6 +23,14 @@ from raftlake.replica.kv.state import KvState
 from raftlake.replica.reserved_rules import topic_under
 
 
+def why_too_many(more: int, limit: int) -> str:
+    """What is told of too many partitions. `limit`: `NodeConfig.partitions_max`, of which the quorum's own log takes one."""
+    return (
+        f"{more} more partitions would exceed the limit of {limit - 1} for all topics together, those that are just being "
+        "created included: ask for fewer, or delete topics"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class NoRoom:
     """Why a command is not let through: as another node is told, and in words."""
@@ -87,11 +95,7 @@ class KvRoom:
         limit = self._engine.config.partitions_max
         if self._state.partition_count + self.partitions_under_way + more <= limit:
             return None
-        return NoRoom(
-            ErrorCode.INVALID_PARTITIONS,
-            f"{more} more partitions would exceed the limit of {limit} for all topics together, those that are just being "
-            "created included",
-        )
+        return NoRoom(ErrorCode.INVALID_PARTITIONS, why_too_many(more, limit))
 
     def _partitions_of(self, txn: Txn) -> int:
         """Of all topics that the command puts. Of one that it makes grow those that are added: its condition says that the

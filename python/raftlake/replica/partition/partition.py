@@ -59,6 +59,9 @@ class Gate(Protocol):
     def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
         """Whether a batch may begin a transaction: NONE, or why not; None where that has to be looked up."""
 
+    def why(self, partition: Partition, pending: PendingAppend, error: ErrorCode) -> str:
+        """The error of `judge`, or of `may_append`, in words."""
+
     def look_up(self, partition: Partition, pending: PendingAppend) -> None:
         """Call `Partition.end_hold` or `Partition.refuse_held` for the producer of a batch, now or later."""
 
@@ -69,11 +72,15 @@ class NoTransactions:
     def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
         return ErrorCode.INVALID_TXN_STATE
 
+    def why(self, partition: Partition, pending: PendingAppend, error: ErrorCode) -> str:
+        return "this log has no transactions"
+
     def look_up(self, partition: Partition, pending: PendingAppend) -> None:
         partition.refuse_held(pending.headers[0].producer_id)
 
 
 NO_TRANSACTIONS = NoTransactions()
+NOT_KNOWN = "the transaction cannot be looked up now; nothing was appended"
 
 
 class Partition:
@@ -263,7 +270,7 @@ class Partition:
             try:
                 duplicate = self._check_sequence(pending) if _has_sequence(first) else None
             except RequestRejected as rejected:
-                self._reject(pending, rejected.code, prove)
+                self._reject(pending, rejected, prove)
                 continue
             if duplicate is not None:
                 self._wait_for(duplicate.end_offset, duplicate.base_offset, pending)
@@ -277,7 +284,7 @@ class Partition:
                     unknown.append(pending)
                     continue
                 if error is not ErrorCode.NONE:
-                    self._refuse_transaction(pending, error)
+                    self._refuse_transaction(pending, error, gate.why(self, pending, error))
                     continue
             for header in pending.headers:
                 if _has_sequence(header):
@@ -302,12 +309,12 @@ class Partition:
 
     # --- transactions of the leader's appends ---
 
-    def _refuse_transaction(self, pending: PendingAppend, error: ErrorCode) -> None:
+    def _refuse_transaction(self, pending: PendingAppend, error: ErrorCode, why: str) -> None:
         if error in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
             # It comes again, and before what is behind it.
             header = pending.headers[0]
             self.producers.send_back(header.producer_id, header.producer_epoch, header.base_sequence)
-        pending.done(error, -1)
+        pending.done(error, -1, why)
 
     def end_hold(self, producer_id: int) -> bool:
         """What waits of a producer may be judged anew, before what came after it. Whether there is anything."""
@@ -318,7 +325,7 @@ class Partition:
     def refuse_held(self, producer_id: int) -> None:
         """What waits of a producer cannot be judged now: it is to come again."""
         for pending in self._holds.take(producer_id):
-            self._refuse_transaction(pending, ErrorCode.NOT_ENOUGH_REPLICAS)
+            self._refuse_transaction(pending, ErrorCode.NOT_ENOUGH_REPLICAS, NOT_KNOWN)
 
     def _admit_marker(self, pending: PendingAppend, marker: EndMarker, offset: Offset, now_ms: int) -> bool:
         """Whether a marker is to be written. One that has nothing to end is done when all before it is committed: an equal one
@@ -352,13 +359,21 @@ class Partition:
             self.producers.send_back(first.producer_id, first.producer_epoch, first.base_sequence)
         refuse(no_room)
 
-    def _reject(self, pending: PendingAppend, code: ErrorCode, prove: Prove) -> None:
+    def _reject(self, pending: PendingAppend, rejected: RequestRejected, prove: Prove) -> None:
         """A gap is told only by a leader that proves itself. One that was replaced without knowing it lacks what its successor
         has appended, and a client takes a gap for lost records."""
+        code, why = rejected.code, rejected.message
         if code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            pending.done(code, -1)
+            pending.done(code, -1, why)
             return
-        prove(self.group, lambda leads: pending.done(code if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER, -1))
+
+        def proven(leads: bool) -> None:
+            if leads:
+                pending.done(code, -1, why)
+            else:
+                pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+        prove(self.group, proven)
 
     def _check_sequence(self, pending: PendingAppend) -> AppendedBatch | None:
         header = pending.headers[0]

@@ -24,12 +24,13 @@ class PendingAppend:
     """Validated batches of one producer request for this partition, on their way into the log.
 
     `done(error, base_offset)` is called exactly once, with the errors of `Partition.admit` and `Partition.on_leadership_lost`.
+    Where `Partition.admit` refuses it a third argument says why, in words.
     """
 
     buffer: bytearray | memoryview
     headers: Sequence[BatchHeader]
     deadline_ms: int
-    done: Callable[[ErrorCode, int], None]
+    done: Callable[..., None]
     #: A retry of these batches cannot be applied twice, so a lost leadership may be answered as "not leader".
     idempotent: bool
     #: Whether somebody wants to know when it is committed; else it is done as soon as it is written.
@@ -44,8 +45,9 @@ class PendingAppend:
     version: int = 0
     #: The leader's epoch in which what the quorum's keys say of the transaction was looked up, after the batches had come.
     looked_up_in: Epoch = NO_EPOCH
-    #: Why the partition could not be added to the transaction, where that was asked for.
+    #: Why the partition could not be added to the transaction, where that was asked for; and in words.
     not_added: ErrorCode | None = None
+    why_not_added: str = ""
     #: The one batch is this end of a transaction; and what is told instead where it must not be written.
     marker: EndMarker | None = None
     stale: Callable[[], ErrorCode | None] = _nothing_against_it

@@ -187,7 +187,8 @@ class ProducerStates:
         known_epoch, last_sequence, *_ = _BATCH.unpack_from(rows, len(rows) - ENTRY.size)
         if epoch < known_epoch:
             raise RequestRejected(
-                ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {known_epoch}, the batch epoch {epoch}"
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id}: the batch has epoch {epoch}, the newest is {known_epoch}; make a new producer",
             )
         if epoch > known_epoch:
             if base_sequence != 0:

@@ -6,6 +6,7 @@ node knows them, and the next leader goes on with them.
 - `producer_ids`: producer ids, in blocks that one key gives out.
 - `requests`: what the requests of producers ask for, judged over one transaction; pure.
 - `raising`: EndTxn that raises the epoch of its producer, judged in the same way; pure.
+- `words`: why a producer is refused, for logs and answers.
 - `coordinator`: the requests become changes of keys, or wait for the transaction before.
 - `delivery`: the markers of decided transactions, on their way to the leaders of partitions; `desk`: those of another node.
 - `deadlines`: transactions that take too long, and ids that nobody uses.

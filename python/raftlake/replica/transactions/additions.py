@@ -27,6 +27,7 @@ from raftlake.replica.timers import Timer
 from raftlake.replica.transaction_entry import Transaction, encode, transaction_key
 from raftlake.replica.transactions.coordinator import HOLD_MS, Coordinator
 from raftlake.replica.transactions.requests import AddPartitions, Answer, Wait, Write
+from raftlake.replica.transactions.words import explained
 
 #: A topic id and an index.
 PartitionId = tuple[bytes, int]
@@ -120,7 +121,7 @@ class Additions:
         match asked.request.judge(standing, self._engine.clock.wall_ms()):
             case Answer() as answer:
                 if asked.is_proven:
-                    asked.done(answer)
+                    asked.done(explained(answer, asked.request, standing))
                 else:
                     self._kv.read(True, partial(self._on_proven, asked))
             case Write(transaction=transaction):

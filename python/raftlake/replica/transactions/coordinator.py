@@ -32,6 +32,7 @@ from raftlake.replica.timers import Timer
 from raftlake.replica.transaction_entry import Transaction, encode, transaction_key
 from raftlake.replica.transactions.raising import EndAndRaise
 from raftlake.replica.transactions.requests import Answer, Decide, InitProducer, Request, TakeId, Wait, Write
+from raftlake.replica.transactions.words import explained
 
 #: How long a request waits for the end of the transaction before. Clients wait 30 s for an answer, and more at once is no use.
 HOLD_MS = 5_000
@@ -137,7 +138,7 @@ class Coordinator:
         match held.request.judge(standing, self._engine.clock.wall_ms()):
             case Answer() as answer:
                 if held.is_proven:
-                    self._answer(lane, held, answer)
+                    self._answer(lane, held, explained(answer, held.request, standing))
                 else:
                     held.is_asking = True
                     self._kv.read(True, partial(self._on_proven, lane, held))

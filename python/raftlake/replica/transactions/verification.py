@@ -25,6 +25,7 @@ from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.transaction_entry import Outcome, Transaction
 from raftlake.replica.transactions.additions import PartitionId, Producer
 from raftlake.replica.transactions.requests import Answer
+from raftlake.replica.transactions.words import NEW_PRODUCER, told_fenced
 from raftlake.wire.batches import EndMarker
 
 #: The first versions of Produce that know TRANSACTION_ABORTABLE, and those whose clients repeat CONCURRENT_TRANSACTIONS.
@@ -88,6 +89,15 @@ class Verification:
         error = refusal(transaction, partition.group, pending)
         return error if error is ErrorCode.NONE or pending.looked_up_in == epoch else None
 
+    def why(self, partition: Partition, pending: PendingAppend, error: ErrorCode) -> str:
+        """The error of `judge`, or of `may_append`, in words."""
+        header = pending.headers[0]
+        if not header.is_transactional:
+            return f"producer {header.producer_id} has an open transaction in {partition.group}, and this batch is none of it"
+        if pending.not_added is not None:
+            return pending.why_not_added
+        return told(self._keys.state.transaction_of(header.producer_id), partition.group, pending, error)
+
     def look_up(self, partition: Partition, pending: PendingAppend) -> None:
         """Have the batch, which the partition holds, judged anew by the keys as of now. Its partition is added to the
         transaction first where the version of the request says so."""
@@ -107,7 +117,7 @@ class Verification:
                 self._look_up(partition, pending)
             else:
                 if answer.error is not ErrorCode.NONE:
-                    pending.not_added = _TOLD.get(answer.error, answer.error)
+                    pending.not_added, pending.why_not_added = _TOLD.get(answer.error, answer.error), answer.why
                 pending.looked_up_in = epoch
                 if partition.end_hold(header.producer_id):
                     self._engine.mark_appending(partition)
@@ -175,3 +185,18 @@ def refusal(transaction: Transaction | None, group: GroupId, pending: PendingApp
         is_known = pending.version >= ABORTABLE_FROM_VERSION
         return ErrorCode.TRANSACTION_ABORTABLE if is_known else ErrorCode.INVALID_TXN_STATE
     return ErrorCode.NONE
+
+
+def told(transaction: Transaction | None, group: GroupId, pending: PendingAppend, error: ErrorCode) -> str:
+    """What `refusal` answers, in words."""
+    header = pending.headers[0]
+    if transaction is None or error is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+        return f"producer {header.producer_id} is not that of transactional id {pending.transactional_id!r}; {NEW_PRODUCER}"
+    if error is ErrorCode.INVALID_PRODUCER_EPOCH:
+        return told_fenced(transaction, header.producer_id, header.producer_epoch)
+    if transaction.is_prepared:
+        return f"the transaction before of producer {header.producer_id} is being ended; nothing was appended"
+    return (
+        f"{group} is not part of a transaction of producer {header.producer_id} epoch {header.producer_epoch}, whose state is "
+        f"{transaction.state.value}: abort, and begin again"
+    )

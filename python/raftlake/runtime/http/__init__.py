@@ -12,7 +12,7 @@ Reading order:
 - `watch`, `watch_cursor`: /v1/watch, the changes of keys as server-sent events; where one watcher stands, and its next piece.
 - `ops`: /health/live, /health/ready and /v1/quorum; /metrics with the page of `metrics_page`.
 - `tier`: /v1/tier, and the keys of the tier made anew from a table.
-- `metrics_page`: the page for Prometheus, built in slices and kept for a second.
+- `metrics_page`, `query_lag_series`: the page for Prometheus, built in slices and kept for a second; the lag of queries in it.
 
 Callers: `runtime/http_fronts.py` builds the fronts of a node, and `runtime/settings` builds `AllowedHosts`. The handlers call
 the services of `ReplicaNode`.

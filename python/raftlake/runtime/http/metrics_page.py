@@ -2,7 +2,8 @@
 
 A node hosts thousands of partitions, and a page with all of them takes a second to write: a piece of it is written at a time,
 requests that come meanwhile wait for the same page, and each partition has series of its own only while there are not too many
-(`metrics.max.partitions`). The quorum's own log always has them, and all partitions are always counted by their role.
+(`metrics.max.partitions`), as have the lags of streaming queries. The quorum's own log always has them, and all partitions
+are always counted by their role.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition.partition import Partition
+from raftlake.runtime.http.query_lag_series import COUNT_NAME, COUNT_TOLD, NAME, TOLD, QueryLag, QueryLagSeries
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.work_line import WorkLine
 
@@ -46,6 +48,7 @@ class MetricsPage:
         self._house = house
         self._now_us = now_us
         self._partitions_max = partitions_max
+        self._query_lags = QueryLagSeries(node, series_max=partitions_max)
         self._page: bytearray | None = None
         self._built_us = 0
         self._waiting: list[Callable[[bytearray | None], None]] = []
@@ -86,11 +89,17 @@ class MetricsPage:
         counted.append(_head("partitions_without_leader", "Partitions on this node whose leader is not known here"))
         counted.append(b"raftlake_partitions_without_leader %d\n" % without_leader)
         yield
+        lags = yield from self._query_lags.build()
+        counted += [_head(COUNT_NAME, COUNT_TOLD), b"raftlake_%s %d\n" % (COUNT_NAME.encode(), len(lags))]
+        lagging = [_head(NAME, TOLD)]
+        for start in range(0, len(lags) if self._query_lags.shows(len(lags)) else 0, PIECE):
+            lagging += map(_lag_line, lags[start : start + PIECE])
+            yield
         node_wide = self._metrics.node_text()
         yield
         # Put together a family at a time as well: a copy of many megabytes takes its time.
         page = bytearray()
-        for family in (*families, counted):
+        for family in (*families, counted, lagging):
             page += b"".join(family)
             yield
         page += node_wide
@@ -99,6 +108,11 @@ class MetricsPage:
 
 def _head(name: str, text: str) -> bytes:
     return f"# HELP raftlake_{name} {text}\n# TYPE raftlake_{name} gauge\n".encode()
+
+
+def _lag_line(lag: QueryLag) -> bytes:
+    labels = f'partition="{lag.partition}",query="{_escaped(lag.query)}",topic="{_escaped(lag.topic)}"'
+    return f"raftlake_{NAME}{{{labels}}} {lag.records}\n".encode()
 
 
 def _write(partitions: list[tuple[GroupId, Partition]], families: list[list[bytes]]) -> None:
@@ -115,5 +129,5 @@ def _write(partitions: list[tuple[GroupId, Partition]], families: list[list[byte
 
 
 def _escaped(label: str) -> str:
-    """As the text format wants it. No topic's name needs it today."""
+    """As the text format wants it. No topic's name needs it today, and a query's may."""
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

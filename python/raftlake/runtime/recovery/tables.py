@@ -9,7 +9,7 @@ from raftlake.errors import ConfigError, WrongState
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import Lineage, LineageFacts
 from raftlake.raft.types import Epoch, Offset
-from raftlake.replica.config import PARTITIONS_MAX
+from raftlake.replica.config import TOPIC_PARTITIONS_MAX
 from raftlake.runtime.recovery.from_tier import RestoredPartition, RestoredTopic, TierPlan
 from raftlake.tier.told import ToldPartition, ToldTable
 
@@ -38,18 +38,17 @@ def plan_of(tables: Sequence[ToldTable], tier_uri: str, partitions: Mapping[str,
             raise ConfigError(f"--partitions={name}={partitions[name]}: there is no table of a topic {name} at {tier_uri}")
     topics = [_topic(table, partitions.get(table.topic)) for table in live]
     count = sum(len(topic.partitions) for topic in topics)
-    if count > PARTITIONS_MAX:
-        raise WrongState(f"{tier_uri} has {count} partitions in all; accepted are at most {PARTITIONS_MAX}")
+    if count > TOPIC_PARTITIONS_MAX:
+        raise WrongState(f"{tier_uri} has {count} partitions in all; accepted are at most {TOPIC_PARTITIONS_MAX}")
     return TierPlan(cluster_id=clusters[0], tier_uri=tier_uri, topics=topics)
 
 
 def _topic(table: ToldTable, count: int | None) -> RestoredTopic:
     """Each partition from 0 on. One that the table does not know begins empty."""
     known = 1 + max(table.partitions, default=0)
-    if count is not None and not known <= count <= PARTITIONS_MAX:
-        raise ConfigError(
-            f"--partitions={table.topic}={count}: accepted is {known}..{PARTITIONS_MAX}, for the table shows {known} partitions"
-        )
+    if count is not None and not known <= count <= TOPIC_PARTITIONS_MAX:
+        accepted = f"{known}..{TOPIC_PARTITIONS_MAX}"
+        raise ConfigError(f"--partitions={table.topic}={count}: accepted is {accepted}, for the table shows {known} partitions")
     group = GroupId(table.topic, 0, table.topic_id)
     restored = {
         index: _partition(group._replace(partition=index), table.partitions.get(index)) for index in range(count or known)

@@ -46,6 +46,9 @@ public final class OptionNames {
     public static final String FETCH_RETRIES = "fetchOffset.numRetries";
     public static final String FETCH_RETRY_INTERVAL = "fetchOffset.retryIntervalMs";
 
+    /** How often a stream writes down how far it is, in ms; 0 for never. */
+    public static final String POSITION_INTERVAL = "positionIntervalMs";
+
     public static final String ISOLATION_LEVEL = "kafka.isolation.level";
     public static final String CLIENT_ID = "kafka.client.id";
     public static final String COMPRESSION = "kafka.compression.type";
@@ -69,7 +72,8 @@ public final class OptionNames {
     public static final List<String> SOURCE = Stream.of(
             List.of(SERVERS, SERVERS_SHORT), SELECTIONS, STARTS, ENDS,
             List.of(TIMESTAMP_STRATEGY, MAX_OFFSETS, MIN_OFFSETS, MAX_TRIGGER_DELAY, MIN_PARTITIONS, MAX_RECORDS_PER_PARTITION,
-                    FAIL_ON_DATA_LOSS, INCLUDE_HEADERS, CONSISTENCY, TIER, TIER_URI, FETCH_RETRIES, FETCH_RETRY_INTERVAL))
+                    FAIL_ON_DATA_LOSS, INCLUDE_HEADERS, CONSISTENCY, TIER, TIER_URI, FETCH_RETRIES, FETCH_RETRY_INTERVAL,
+                    POSITION_INTERVAL))
             .flatMap(List::stream).toList();
 
     /** Options of the Kafka source that tune its consumer; there are no consumer groups here. */

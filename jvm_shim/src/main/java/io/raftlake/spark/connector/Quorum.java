@@ -4,7 +4,10 @@ import io.raftlake.spark.log.Bootstrap;
 import java.io.Serializable;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
+import org.apache.spark.sql.classic.SparkSession;
+import scala.Option;
 
 /**
  * Where the nodes are, and how long an outage of them is waited for. It crosses to the executors.
@@ -43,14 +46,16 @@ public record Quorum(String servers, String clientId, Patience patience) impleme
         }
     }
 
-    /** As the options name it, else the environment of the driver. IllegalArgumentException where neither does. */
+    /**
+     * As the options name it, else the session ({@value Bootstrap#SETTING} of Hadoop's settings), else the environment of the
+     * driver. IllegalArgumentException where none does.
+     */
     public static Quorum of(RawOptions options, Patience patience) {
         List<String> given = options.given(List.of(OptionNames.SERVERS, OptionNames.SERVERS_SHORT));
         Set<String> values = new LinkedHashSet<>();
         given.forEach(name -> values.add(options.get(name)));
         if (values.isEmpty()) {
-            String named = System.getenv(OptionNames.SERVERS_ENVIRONMENT);
-            values.add(named == null ? "" : named);
+            values.add(ofSession().or(() -> Optional.ofNullable(System.getenv(OptionNames.SERVERS_ENVIRONMENT))).orElse(""));
         }
         if (values.size() > 1) {
             throw Errors.exclusiveOptions(given);
@@ -62,5 +67,18 @@ public record Quorum(String servers, String clientId, Patience patience) impleme
         Bootstrap.parse(servers);
         String clientId = options.get(OptionNames.CLIENT_ID);
         return new Quorum(servers, clientId == null || clientId.isEmpty() ? CLIENT_ID_DEFAULT : clientId, patience);
+    }
+
+    /** What {@code configure} and {@code attach} have set for the session. */
+    private static Optional<String> ofSession() {
+        Option<SparkSession> session = SparkSession.getActiveSession();
+        if (session.isEmpty()) {
+            session = SparkSession.getDefaultSession();
+        }
+        if (session.isEmpty()) {
+            return Optional.empty();
+        }
+        String servers = session.get().sessionState().newHadoopConf().get(Bootstrap.SETTING);
+        return Optional.ofNullable(servers).filter(named -> !named.isBlank());
     }
 }

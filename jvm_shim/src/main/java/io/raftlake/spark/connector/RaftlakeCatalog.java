@@ -15,7 +15,6 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
@@ -32,8 +31,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * Topics as tables: {@code spark.sql.catalog.raftlake=io.raftlake.spark.connector.RaftlakeCatalog}.
  *
  * <p>A table is a topic, and has the columns of the source. Options of the catalog are those of source and sink that say where the
- * nodes are and how patient a client is, {@code includeHeaders} too. Without {@code bootstrap.servers} the setting {@value
- * Bootstrap#SETTING} of Hadoop's configuration counts. Properties of a new table are {@code partitions} (1) and configs of topics.
+ * nodes are and how patient a client is, {@code includeHeaders} too. Properties of a new table are {@code partitions} (1) and
+ * configs of topics.
  */
 public final class RaftlakeCatalog implements TableCatalog {
     private static final String PARTITIONS = "partitions";
@@ -71,22 +70,8 @@ public final class RaftlakeCatalog implements TableCatalog {
         return name;
     }
 
-    /** Those of the catalog, with the servers wherever they are named. */
-    private Map<String, String> options() {
-        Map<String, String> all = new TreeMap<>(options);
-        boolean isNamed = options.keySet().stream().anyMatch(option -> option.equalsIgnoreCase(OptionNames.SERVERS)
-                || option.equalsIgnoreCase(OptionNames.SERVERS_SHORT));
-        if (!isNamed) {
-            String servers = SparkSession.active().sparkContext().hadoopConfiguration().get(Bootstrap.SETTING);
-            if (servers != null && !servers.isBlank()) {
-                all.put(OptionNames.SERVERS_SHORT, servers);
-            }
-        }
-        return all;
-    }
-
     private Logs logs() {
-        RawOptions raw = new RawOptions(options(), OptionNames.SINK, OptionNames.SINK_WITHOUT_EFFECT, null);
+        RawOptions raw = new RawOptions(options, OptionNames.SINK, OptionNames.SINK_WITHOUT_EFFECT, null);
         Quorum quorum = Quorum.of(raw, Quorum.Patience.ofSource(raw));
         return new KafkaLogs(new LogSettings(Bootstrap.parse(quorum.servers()), TIMEOUT_MS, Codec.NONE));
     }
@@ -122,7 +107,7 @@ public final class RaftlakeCatalog implements TableCatalog {
         if (topic.isEmpty()) {
             throw new NoSuchTableException(table);
         }
-        return RaftlakeTable.ofTopic(topic.get(), options());
+        return RaftlakeTable.ofTopic(topic.get(), options);
     }
 
     @Override
@@ -141,7 +126,7 @@ public final class RaftlakeCatalog implements TableCatalog {
             }
         });
         try {
-            return RaftlakeTable.ofTopic(logs().ensureTopic(table.name(), partitions(info.properties()), configs), options());
+            return RaftlakeTable.ofTopic(logs().ensureTopic(table.name(), partitions(info.properties()), configs), options);
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }

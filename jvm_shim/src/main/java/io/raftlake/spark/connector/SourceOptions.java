@@ -16,6 +16,7 @@ import java.util.Map;
  * @param recordsPerPartitionMax null: no limit
  * @param isLinearizable the end of a batch is proven by ReadOffset (KIP-650); else it is a replica's high watermark
  * @param readsCommitted only what transactions have committed, up to the first one that is not decided
+ * @param positionIntervalMs how often a stream writes down how far it is; 0: never
  */
 public record SourceOptions(
         Quorum quorum,
@@ -32,9 +33,11 @@ public record SourceOptions(
         boolean includeHeaders,
         boolean isLinearizable,
         TierOptions tier,
-        boolean readsCommitted)
+        boolean readsCommitted,
+        long positionIntervalMs)
         implements Serializable {
     private static final long DELAY_MS_DEFAULT = 15 * 60_000;
+    private static final long POSITION_INTERVAL_MS_DEFAULT = 5_000;
 
     /** IllegalArgumentException that names the option. */
     public static SourceOptions of(Map<String, String> raw) {
@@ -67,7 +70,8 @@ public record SourceOptions(
                 options.flag(OptionNames.INCLUDE_HEADERS, false),
                 consistency.equals("linearizable"),
                 TierOptions.of(options),
-                isolation.equals("read_committed"));
+                isolation.equals("read_committed"),
+                options.count(OptionNames.POSITION_INTERVAL, POSITION_INTERVAL_MS_DEFAULT));
     }
 
     /** IllegalArgumentException for what only a batch query can have. */
@@ -96,6 +100,6 @@ public record SourceOptions(
     private SourceOptions between(Quorum other, Position start, Position end) {
         return new SourceOptions(other, selection, start, end, startsAtLatestWithoutMatch, offsetsPerTriggerMax,
                 offsetsPerTriggerMin, triggerDelayMsMax, partitionsMin, recordsPerPartitionMax, failOnDataLoss, includeHeaders,
-                isLinearizable, tier, readsCommitted);
+                isLinearizable, tier, readsCommitted, positionIntervalMs);
     }
 }

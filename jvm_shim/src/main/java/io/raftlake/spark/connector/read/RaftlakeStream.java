@@ -1,10 +1,10 @@
 package io.raftlake.spark.connector.read;
 
-import io.raftlake.spark.connector.Quorum;
 import io.raftlake.spark.connector.SourceOptions;
 import io.raftlake.spark.connector.TopicPartition;
 import io.raftlake.spark.log.LogReads;
 import io.raftlake.spark.quorum.HttpKeySpace;
+import io.raftlake.spark.quorum.KeySpace;
 import io.raftlake.spark.quorum.QuorumUnavailableException;
 import io.raftlake.spark.quorum.Servers;
 import java.io.IOException;
@@ -37,8 +37,14 @@ final class RaftlakeStream
     /** What Spark's streams tell the threads that plan them: StreamExecution.QUERY_ID_KEY. */
     private static final String QUERY_ID = "sql.streaming.queryId";
 
-    /** The same of the run, which is the group of its jobs. */
+    /** One try to write how far the query is, in ms: nothing waits for it. */
+    private static final long POSITION_TRY_MS = 5_000;
+
+    /** Of the run: the group of its jobs. */
     private static final String RUN_ID = "spark.jobGroup.id";
+
+    /** The name of the query stands in front of its id there, where it has one. */
+    private static final String DESCRIPTION = "spark.job.description";
 
     private static final long NS_PER_MS = 1_000_000;
 
@@ -51,6 +57,7 @@ final class RaftlakeStream
     private final LogReads client;
     private final StreamPlanner planner;
     private TopicNotes notes;
+    private PositionKeeper position;
     private boolean isRealTime;
 
     /** Those that the tasks of the batch in real-time mode read. */
@@ -93,6 +100,7 @@ final class RaftlakeStream
     @Override
     public Offset latestOffset(Offset start, ReadLimit limit) {
         RaftlakeOffset from = RaftlakeOffset.of(start);
+        finished(from.offsets());
         SortedMap<TopicPartition, Long> end = planner.planEnd(from.offsets(), limit);
         return end.equals(from.offsets()) ? from : new RaftlakeOffset(end);
     }
@@ -131,17 +139,48 @@ final class RaftlakeStream
 
     private TopicNotes notes(String query) throws IOException {
         if (notes == null) {
-            List<String> listeners = client.httpListeners();
-            if (listeners.isEmpty()) {
-                throw new QuorumUnavailableException(
-                        "no reachable node among " + options.quorum().servers() + " (http: no node names its http.listener)");
-            }
-            Quorum.Patience patience = options.quorum().patience();
-            HttpKeySpace keys =
-                    new HttpKeySpace(Servers.parse(String.join(",", listeners)), patience.askMs());
-            notes = new TopicNotes(keys, query, options.failOnDataLoss());
+            notes = new TopicNotes(keys(options.quorum().patience().askMs()), query, options.failOnDataLoss());
         }
         return notes;
+    }
+
+    private KeySpace keys(long timeoutMs) throws IOException {
+        List<String> listeners = client.httpListeners();
+        if (listeners.isEmpty()) {
+            throw new QuorumUnavailableException(
+                    "no reachable node among " + options.quorum().servers() + " (http: no node names its http.listener)");
+        }
+        return new HttpKeySpace(Servers.parse(String.join(",", listeners)), timeoutMs);
+    }
+
+    /** What lies below is read and committed by Spark, and is told to who asks for the lag of the query. */
+    private void finished(SortedMap<TopicPartition, Long> offsets) {
+        if (position == null && options.positionIntervalMs() > 0) {
+            QueryPosition.Source source = source();
+            if (source == null) {
+                return;
+            }
+            position = new PositionKeeper(
+                    () -> new PositionWriter(keys(POSITION_TRY_MS), source, () -> System.nanoTime() / NS_PER_MS)::write,
+                    options.positionIntervalMs());
+            position.start();
+        }
+        // None where Spark does not know yet how far a batch went.
+        if (position != null && !offsets.isEmpty()) {
+            position.finished(offsets);
+        }
+    }
+
+    /** Null where the calling thread is that of no query. */
+    private QueryPosition.Source source() {
+        SparkContext context = SparkContext.getOrCreate();
+        String query = context.getLocalProperty(QUERY_ID);
+        String run = context.getLocalProperty(RUN_ID);
+        if (query == null || run == null) {
+            return null;
+        }
+        return QueryPosition.Source.here(
+                query, run, context.getLocalProperty(DESCRIPTION), QueryPosition.reads(options.selection()));
     }
 
     @Override
@@ -208,6 +247,8 @@ final class RaftlakeStream
             return told;
         }
         SortedMap<TopicPartition, Long> consumed = RaftlakeOffset.of(latestConsumed.get()).offsets();
+        // Spark asks once the batch is over, be the next one far away.
+        finished(consumed);
         long total = 0;
         long largest = 0;
         for (Map.Entry<TopicPartition, Long> end : planner.seenLatest().entrySet()) {
@@ -229,11 +270,14 @@ final class RaftlakeStream
 
     @Override
     public void commit(Offset end) {
-        // The checkpoint has it. Nodes keep no offsets of queries.
+        // The checkpoint has it, and Spark has told it before: as the start of the next batch, and as that of its metrics.
     }
 
     @Override
     public void stop() {
         // Connections are those of the process.
+        if (position != null) {
+            position.close();
+        }
     }
 }

@@ -62,7 +62,8 @@ final class TopicNotes {
         noted.put(topic, topicId);
     }
 
-    private static String quoted(String text) {
+    /** As a part of a key. */
+    static String quoted(String text) {
         return URLEncoder.encode(text, StandardCharsets.UTF_8).replace("+", "%20").replace("*", "%2A");
     }
 

@@ -1,0 +1,150 @@
+"""How far streaming queries of Spark are behind: what their sources have written down, beside where the logs end.
+
+Nothing here waits for a query. A query that is down is told of as well: its position is where it goes on. The keys are those of
+`kv/query_positions.py`, which both connectors write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from raftlake.client.errors import QueryMissing
+from raftlake.client.types import LATEST, IsolationLevel, QueryLag
+from raftlake.errors import RaftlakeError
+from raftlake.kv.query_positions import ROOT, Sources, Standing, query_prefix
+
+if TYPE_CHECKING:
+    from raftlake.client.aio import AsyncClient
+    from raftlake.client.types import KvEntry, TopicDescription
+
+#: Partitions that are asked at once for the time of a record.
+_READS_MAX = 16
+#: Of a read for the time of one record. Whole batches come anyway.
+_READ_BYTES = 4096
+
+
+async def query_lags(
+    client: AsyncClient, query: str | None, topic: str | None, *, with_times: bool, timeout_ms: float | None
+) -> tuple[QueryLag, ...]:
+    """Of the queries with this id or name, or of all."""
+    prefix = ROOT if query is None else await _prefix_of(client, query, timeout_ms)
+    standings = _standings(await _entries(client, prefix, timeout_ms))
+    if query is not None:
+        standings = [each for each in standings if query in (each.query, each.source.name)]
+        if not standings:
+            raise QueryMissing(f"no streaming query has the id or the name {query!r}; `raftlake lag` names them")
+    if topic is not None:
+        standings = [each for each in standings if each.topic == topic]
+        if not standings:
+            raise QueryMissing(f"no streaming query{'' if query is None else f' {query!r}'} reads a topic {topic!r}")
+    lags = await _with_ends(client, standings, timeout_ms)
+    return tuple(await _with_times(client, lags) if with_times else lags)
+
+
+async def forget_query(client: AsyncClient, query: str, timeout_ms: float | None) -> tuple[QueryLag, ...]:
+    """Deletes the keys of a query, and returns what they said, without ends."""
+    prefix = query_prefix(query)
+    entries = await _entries(client, prefix, timeout_ms)
+    if not entries:
+        raise QueryMissing(f"no streaming query has the id {query!r}; `raftlake lag` names them")
+    await client.kv.delete_prefix(prefix, if_newest=max(entry.version for entry in entries), timeout_ms=timeout_ms)
+    return tuple(_lag(each) for each in _standings(entries))
+
+
+async def _prefix_of(client: AsyncClient, query: str, timeout_ms: float | None) -> str:
+    """What the keys begin with that tell of a query: those of its own, unless that is the name of some."""
+    prefix = query_prefix(query)
+    page = await client.kv.list(prefix, limit=1, timeout_ms=timeout_ms)
+    return prefix if page.entries else ROOT
+
+
+async def _entries(client: AsyncClient, prefix: str, timeout_ms: float | None) -> list[KvEntry]:
+    found: list[KvEntry] = []
+    after: str | None = None
+    while True:
+        page = await client.kv.list(prefix, after=after, values=True, timeout_ms=timeout_ms)
+        found += page.entries
+        if not page.more:
+            return found
+        after = page.last
+
+
+def _standings(entries: Iterable[KvEntry]) -> list[Standing]:
+    sources = Sources()
+    for entry in entries:
+        sources.take(entry.key, entry.version, entry.value)
+    return list(sources.standings())
+
+
+async def _with_ends(client: AsyncClient, standings: list[Standing], timeout_ms: float | None) -> list[QueryLag]:
+    """With the high watermarks. A topic that was deleted has none, nor has one that was created again under its name: its
+    offsets mean other records."""
+    asked: dict[str, set[int]] = defaultdict(set)
+    for each in standings:
+        asked[each.topic].add(each.partition)
+    topics = {topic.name: topic for topic in (await client.topics(sorted(asked)) if asked else ())}
+
+    async def ask(topic: TopicDescription) -> dict[int, int]:
+        existing = asked[topic.name] & {each.partition for each in topic.partitions}
+        latest = dict.fromkeys(sorted(existing), LATEST)
+        isolation = IsolationLevel.READ_UNCOMMITTED
+        return await client.list_offsets(topic.name, latest, isolation=isolation, timeout_ms=timeout_ms) if latest else {}
+
+    answers = await asyncio.gather(*(ask(topic) for topic in topics.values()))
+    ends = dict(zip(topics, answers, strict=True))
+    lags = []
+    for each in standings:
+        topic = topics.get(each.topic)
+        is_it = topic is not None and each.topic_id in (None, topic.topic_id.hex())
+        lags.append(_lag(each, ends[each.topic].get(each.partition) if is_it else None))
+    return lags
+
+
+def _lag(standing: Standing, end: int | None = None) -> QueryLag:
+    source = standing.source
+    return QueryLag(
+        query=standing.query,
+        name=source.name,
+        topic=standing.topic,
+        partition=standing.partition,
+        position=standing.offset,
+        end=end,
+        batch_ms=source.batch_ms,
+        seen_ms=source.seen_ms,
+        host=source.host,
+        pid=source.pid,
+    )
+
+
+async def _with_times(client: AsyncClient, lags: list[QueryLag]) -> list[QueryLag]:
+    """With the times of the first records that wait."""
+    room = asyncio.Semaphore(_READS_MAX)
+
+    async def ask(lag: QueryLag) -> QueryLag:
+        if not lag.records:
+            return lag
+        async with room:
+            return replace(lag, waiting_since_ms=await _time_at(client, lag))
+
+    return list(await asyncio.gather(*(ask(lag) for lag in lags)))
+
+
+async def _time_at(client: AsyncClient, lag: QueryLag) -> int | None:
+    """Of the first record at or behind a position. None where it cannot be read: it was deleted, or only markers are there."""
+    try:
+        records = await client.read(
+            lag.topic,
+            lag.partition,
+            lag.position,
+            max_bytes=_READ_BYTES,
+            max_records=1,
+            max_wait_ms=0,
+            isolation=IsolationLevel.READ_UNCOMMITTED,
+        )
+    except RaftlakeError:
+        return None
+    return records[0].timestamp_ms if records else None
