@@ -26,6 +26,8 @@ _STATE = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
 }
+#: Whether real-time mode takes but the sinks and operators that Spark's own list names.
+REAL_TIME_SINKS_SETTING = "spark.sql.streaming.realTimeMode.allowlistCheck"
 _DIRECTORY = Path(__file__).resolve().parent / "jars"
 #: How long a quorum is asked where its HTTP fronts are.
 _UNREACHABLE_TIMEOUT_MS = 5_000
@@ -48,8 +50,8 @@ def require_jar(directory: Path = _DIRECTORY) -> Path:
 
 
 def checkpoint_settings(jar: Path, quorum: str, http: str, jars_before: str = "") -> dict[str, str]:
-    """What Spark has to be told for `raftlake://`. `quorum`, the nodes' Kafka listeners, and `http` are "host:port,host:port";
-    `jars_before` is what `spark.jars` has."""
+    """What Spark has to be told for `raftlake://`, and for the sink in real-time mode. `quorum`, the nodes' Kafka listeners,
+    and `http` are "host:port,host:port"; `jars_before` is what `spark.jars` has."""
     jars = [one for one in jars_before.split(",") if one]
     return {
         JARS_SETTING: ",".join([*jars, *([] if str(jar) in jars else [str(jar)])]),
@@ -57,6 +59,7 @@ def checkpoint_settings(jar: Path, quorum: str, http: str, jars_before: str = ""
         BOOTSTRAP_SERVERS_SETTING: quorum,
         **_CLASSES,
         **_STATE,
+        REAL_TIME_SINKS_SETTING: "false",
     }
 
 

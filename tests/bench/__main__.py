@@ -28,6 +28,7 @@ import bench_history
 import bench_old_offsets
 import bench_pair
 import bench_partitions
+import bench_realtime
 import bench_restart
 import bench_snapshot
 import bench_spark
@@ -66,6 +67,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "spark": spark,
     "spark-java": bench_spark_java.measure,
     "spark-sink": bench_spark_sink.measure,
+    "realtime": bench_realtime.measure,
     "checkpoints": bench_checkpoints.measure,
     "state": bench_state.measure,
     "history": bench_history.measure,

@@ -73,3 +73,42 @@ def draw(results: Sequence[Result], machine: Mapping[str, object], path: Path) -
     axes.grid(axis="x", alpha=0.25)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
+
+
+def draw_histogram(result: Result, machine: Mapping[str, object], path: Path) -> None:
+    """The rows of each side by their latency, on a logarithmic axis, with the bounds of the budget."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    shown, bounds_ms = result.details["histogram"], result.details["at_most_ms"]
+    assert isinstance(shown, Mapping)
+    assert isinstance(bounds_ms, Mapping)
+    figure, axes = pyplot.subplots(figsize=(9, 4.2), layout="constrained")
+    for (name, columns), color in zip(shown.items(), (MET, "#7f8c8d"), strict=True):
+        total = sum(columns["rows"])
+        shares = [100 * rows / total for rows in columns["rows"]]
+        axes.stairs(shares, columns["from_ms"], label=name, color=color, fill=True, alpha=0.55)
+    for name, bound in bounds_ms.items():
+        axes.axvline(bound, color="black", linewidth=1, linestyle="--")
+        axes.annotate(
+            f"{name} at most {bound} ms",
+            (bound, 1),
+            (3, -10),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            fontsize=8.5,
+        )
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("ms from append to sink")
+    axes.set_ylabel("% of rows")
+    axes.set_title(f"{result.name.removesuffix(', p50')}: {machine['cores']} cores of {machine['cpu']}", fontsize=10)
+    axes.legend(fontsize=8.5)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)

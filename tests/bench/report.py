@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from measure import Result
-from plot import draw
+from plot import draw, draw_histogram
 
+#: The picture of latencies in real-time mode.
+HISTOGRAM = "realtime.png"
 COLUMNS = ("measure", "ours", "peer", "ours / peer", "budget", "", "method")
 
 
@@ -44,6 +46,13 @@ def save(results: Sequence[Result], machine: Mapping[str, object], directory: Pa
     (directory / "latest.json").write_text(json.dumps({"machine": machine, "results": rows}, indent=1) + "\n")
     (directory / "results.md").write_text(markdown(results, machine))
     draw(results, machine, directory / "results.png")
+    for result in histograms(results):
+        draw_histogram(result, machine, directory / HISTOGRAM)
+
+
+def histograms(results: Sequence[Result]) -> list[Result]:
+    """The one of real-time mode, where it was measured."""
+    return [result for result in results if "histogram" in result.details]
 
 
 def markdown(results: Sequence[Result], machine: Mapping[str, object]) -> str:
@@ -59,6 +68,8 @@ def markdown(results: Sequence[Result], machine: Mapping[str, object]) -> str:
         lines.append(
             "| " + " | ".join(cell.replace("|", "\\|").replace("MISSED", "**missed**") for cell in cells(result)) + " |"
         )
+    for result in histograms(results):
+        lines += ["", f"![{result.name.removesuffix(', p50')}]({HISTOGRAM})"]
     return "\n".join(lines) + "\n"
 
 

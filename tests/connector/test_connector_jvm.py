@@ -57,6 +57,7 @@ def test_the_settings_keep_the_jars_that_are_there(jar: Path) -> None:
         "spark.sql.streaming.stateStore.providerClass": "io.raftlake.spark.QuorumStateStoreProvider",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+        "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
     }
     assert checkpoint_settings(jar, "b:1", "h:1", str(jar))["spark.jars"] == str(jar)
     assert checkpoint_settings(jar, "b:1", "h:1")["spark.jars"] == str(jar)
@@ -129,6 +130,7 @@ def test_a_running_session_gets_the_jar_and_the_settings(monkeypatch: pytest.Mon
         "spark.sql.streaming.stateStore.providerClass": "io.raftlake.spark.QuorumStateStoreProvider",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+        "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
     }
     has_jar: Any = Live(f"/a.jar,{jar}")
     session.attach(has_jar, "h:1")

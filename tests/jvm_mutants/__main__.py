@@ -20,13 +20,23 @@ from tests.jvm_mutants.catalogue import JVM_MUTANTS, MAIN, PACKAGE, ROOT, TEST, 
 from tests.jvm_mutants.catalogue_live import LIVE_MUTANTS
 from tests.jvm_mutants.catalogue_log import LOG_MUTANTS
 from tests.jvm_mutants.catalogue_owner import OWNER_MUTANTS
+from tests.jvm_mutants.catalogue_realtime import REAL_TIME_MUTANTS
 from tests.jvm_mutants.catalogue_sink import SINK_MUTANTS
 from tests.jvm_mutants.catalogue_source import SOURCE_MUTANTS
 from tests.jvm_mutants.catalogue_state import STATE_MUTANTS
 
 JUNIT = "org.junit.platform.console.ConsoleLauncher"
 RESOURCES = (ROOT / "jvm_shim/build/resources/main", ROOT / "jvm_shim/src/test/resources")
-ALL = (*JVM_MUTANTS, *LIVE_MUTANTS, *LOG_MUTANTS, *OWNER_MUTANTS, *SINK_MUTANTS, *SOURCE_MUTANTS, *STATE_MUTANTS)
+ALL = (
+    *JVM_MUTANTS,
+    *LIVE_MUTANTS,
+    *LOG_MUTANTS,
+    *OWNER_MUTANTS,
+    *REAL_TIME_MUTANTS,
+    *SINK_MUTANTS,
+    *SOURCE_MUTANTS,
+    *STATE_MUTANTS,
+)
 #: Java reads its options from this file.
 OPTIONS = f"@{ROOT}/jvm_shim/src/test/jvm.options"
 #: Of one JUnit run. A bug that never ends is found by this.

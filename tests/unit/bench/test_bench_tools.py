@@ -8,6 +8,7 @@ import struct
 import pytest
 
 import bench_pair
+import bench_realtime
 from etcd_client import DATA, END_STREAM, GOAWAY, HEADERS, PING, PUT, Answers, Calls, key_of, put_message
 from http_load import HttpConnection, get_request, is_whole
 from load import Load
@@ -155,3 +156,17 @@ def test_the_table_names_what_is_missed() -> None:
     text = markdown([missed], MACHINE)
     assert "| **missed** |" in text
     assert "2 cores of A CPU" in text
+
+
+def test_each_latency_is_in_one_column_of_the_histogram() -> None:
+    found = bench_realtime.histogram([1.01, 1.1, 4.1, 0.0])
+    edges, rows = found["from_ms"], found["rows"]
+    assert len(edges) == len(rows) + 1 and sum(rows) == 4
+    assert rows[0] == rows[-1] == 1 and edges[-2] <= 4.1 < edges[-1]
+    assert max(rows) == 2
+
+
+def test_the_picture_of_latencies_is_shown_where_there_is_one() -> None:
+    shown = {"histogram": {"raftlake": bench_realtime.histogram([1.0])}}
+    assert "(realtime.png)" in markdown([result(value=1.0, details=shown)], MACHINE)
+    assert "(realtime.png)" not in markdown([result(value=1.0)], MACHINE)

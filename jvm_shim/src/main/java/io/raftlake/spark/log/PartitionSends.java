@@ -53,6 +53,10 @@ final class PartitionSends {
         waiting.add(new Batch(batch, count, new Tries("an append to " + at, deliveryMs, Tries.ATTEMPT_MS, DELIVERY)));
     }
 
+    int unacknowledged() {
+        return inFlight.size() + waiting.size();
+    }
+
     /** The connection with something of this partition on its way, or null. */
     Pipe pipe() {
         return pipe;

@@ -23,6 +23,8 @@ import java.util.TreeMap;
  * <p>Batches of a partition are appended in the order of the calls, several on their way at a time. What an answer got lost of is
  * sent again with its old sequence, and stands in the log once. After an exception the producer is of no use, and its transaction
  * is to be aborted: what comes behind a missing batch is refused by the node.
+ *
+ * <p>A producer without a transactional id has no transaction: each batch is visible as soon as it is acknowledged.
  */
 public final class TransactionalProducer implements Closeable {
     /** So many bytes are on their way, or wait, at a time. */
@@ -92,7 +94,11 @@ public final class TransactionalProducer implements Closeable {
     public void append(Partition at, byte[] content, int size, int records) throws IOException {
         byte[] batch = BatchWriter.unsealed(content, size, records, codec, System.currentTimeMillis());
         PartitionSends sends = partitions.computeIfAbsent(at, PartitionSends::new);
-        BatchWriter.stampTransactional(batch, producer, sends.take(records));
+        if (transactionalId == null) {
+            BatchWriter.stamp(batch, producer, sends.take(records));
+        } else {
+            BatchWriter.stampTransactional(batch, producer, sends.take(records));
+        }
         sends.add(batch, records, patience.deliveryMs());
         inFlightBytes += batch.length;
         sentBytes += batch.length;
@@ -100,6 +106,27 @@ public final class TransactionalProducer implements Closeable {
         while (inFlightBytes > IN_FLIGHT_BYTES_MAX) {
             work(SELECT_MS);
         }
+    }
+
+    /** How many batches of a partition are not acknowledged yet. */
+    public int unacknowledged(Partition at) {
+        PartitionSends sends = partitions.get(at);
+        return sends == null ? 0 : sends.unacknowledged();
+    }
+
+    public boolean isIdle() {
+        return inFlightBytes == 0;
+    }
+
+    /** Waits, while something is on its way, until there is something to hear, until {@link #wakeup}, or for some ms. */
+    public void poll() throws IOException {
+        await(SELECT_MS);
+        work(0);
+    }
+
+    /** Ends a {@link #poll} that waits, or the next one. Any thread may call it. */
+    public void wakeup() {
+        selector.wakeup();
     }
 
     /** Waits until all is acknowledged. */
@@ -128,11 +155,17 @@ public final class TransactionalProducer implements Closeable {
         for (Pipe pipe : List.copyOf(pipes.values())) {
             work(pipe);
         }
-        if (waitMs > 0 && inFlightBytes > 0) {
+        if (waitMs > 0) {
+            await(waitMs);
+        }
+    }
+
+    private void await(long waitMs) throws IOException {
+        if (inFlightBytes > 0) {
             selector.select(waitMs);
             selector.selectedKeys().clear();
             if (Thread.currentThread().isInterrupted()) {
-                throw new InterruptedIOException("interrupted in appends of " + transactionalId);
+                throw new InterruptedIOException("interrupted in appends" + of());
             }
         }
     }
@@ -174,6 +207,10 @@ public final class TransactionalProducer implements Closeable {
         }
     }
 
+    private String of() {
+        return transactionalId == null ? "" : " of " + transactionalId;
+    }
+
     private void hold(PartitionSends sends, String who, String told) {
         retries++;
         sends.hold(who, told);
@@ -199,6 +236,9 @@ public final class TransactionalProducer implements Closeable {
     /** A passing one ends the connection: what is on it is sent again, in its order. */
     private IOException meaning(PartitionSends sends, Refusal refusal) {
         String told = "an append to " + sends.at() + ": " + refusal.getMessage();
+        if (transactionalId == null) {
+            return refusal.code().passes() ? new Lost(told, true, refusal) : new RefusedException(told);
+        }
         return switch (refusal.code()) {
             case INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING ->
                 new RefusedException(told + ": the transaction of '" + transactionalId + "' was ended before. Its time limit is "

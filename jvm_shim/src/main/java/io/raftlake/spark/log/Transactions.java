@@ -69,6 +69,18 @@ public final class Transactions {
         return new TransactionalProducer(cluster, transactionalId, producer, codec, patience);
     }
 
+    /** A producer without a transaction: each of its batches stands in the log once, and is visible at once. */
+    public TransactionalProducer producer(Codec codec, Patience patience) throws IOException {
+        Tries tries = tries("no producer id", patience.blockMs());
+        try {
+            Messages.ProducerId producer = cluster.askAny(
+                    Api.INIT_PRODUCER_ID, Messages.initProducerId(), tries, false, Messages::initProducerId);
+            return new TransactionalProducer(cluster, null, producer, codec, patience);
+        } catch (Refusal refusal) {
+            throw LogReads.refused(refusal, tries);
+        }
+    }
+
     /** How many partitions a topic has, as it was seen within the last minutes; nothing where there is none. */
     public OptionalInt partitions(String topic, long timeoutMs) throws IOException {
         return cluster.known(topic, tries("a look at topic " + topic, timeoutMs)).stream()

@@ -26,10 +26,10 @@ import java.util.concurrent.CopyOnWriteArrayList;
  * A node's Kafka listener on loopback, with one partition, t-0, that it leads. Batches of producer ids are appended once, as a
  * node does. A script says what happens to the next requests of a kind, in order; without a script they are served.
  */
-final class ScriptedListener implements AutoCloseable {
+public final class ScriptedListener implements AutoCloseable {
     /** What becomes of a request: whether it takes effect, and what the client hears. */
-    record Step(boolean hasEffect, What what, Code code) {
-        enum What {
+    public record Step(boolean hasEffect, What what, Code code) {
+        public enum What {
             SERVED,
             CODE,
             CLOSED,
@@ -81,10 +81,11 @@ final class ScriptedListener implements AutoCloseable {
     private final List<Socket> open = new CopyOnWriteArrayList<>();
     private final ServerSocket server;
     private boolean hasTopic = true;
+    private long logStart = 3;
     private long end = 3;
     private long producerIds = 100;
 
-    ScriptedListener() throws IOException {
+    public ScriptedListener() throws IOException {
         server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
         for (Api api : Api.values()) {
             scripts.put(api, new ConcurrentLinkedQueue<>());
@@ -102,6 +103,53 @@ final class ScriptedListener implements AutoCloseable {
         return InetSocketAddress.createUnresolved("127.0.0.1", server.getLocalPort());
     }
 
+    /** As options name it. */
+    public String servers() {
+        return "127.0.0.1:" + server.getLocalPort();
+    }
+
+    public int connections() {
+        return connections.size();
+    }
+
+    /** The answers to the next appends are lost, so many times. */
+    public void loseAppends(int count) {
+        for (int number = 0; number < count; number++) {
+            next(Api.PRODUCE, Step.lostAfter());
+        }
+    }
+
+    /** The next append is not answered. */
+    public void ignoreAppend() {
+        next(Api.PRODUCE, Step.of(Step.What.SILENCE));
+    }
+
+    /** The next append is refused for good. */
+    public void refuseAppend() {
+        next(Api.PRODUCE, Step.refused(Code.INVALID_RECORD));
+    }
+
+    /** The next fetches say that the offset is outside of the log, as those of a leader that lags. */
+    public void hideOffsets(int count) {
+        for (int number = 0; number < count; number++) {
+            next(Api.FETCH_BY_ID, Step.refused(Code.OFFSET_OUT_OF_RANGE));
+        }
+    }
+
+    /** Appends a batch with so many records, as another client does. */
+    public synchronized void append(byte[] batch, int count) {
+        ByteBuffer.wrap(batch).putLong(0, end);
+        batches.add(batch);
+        end += count;
+        notifyAll();
+    }
+
+    /** Records below were deleted. */
+    public synchronized void beginAt(long offset) {
+        logStart = offset;
+        end = Math.max(end, offset);
+    }
+
     void next(Api api, Step... steps) {
         scripts.get(api).addAll(List.of(steps));
     }
@@ -110,12 +158,12 @@ final class ScriptedListener implements AutoCloseable {
         return (int) requests.stream().filter(one -> one == api).count();
     }
 
-    synchronized List<byte[]> batches() {
+    public synchronized List<byte[]> batches() {
         return List.copyOf(batches);
     }
 
     /** The topic is gone, and so is what was known of producers. */
-    synchronized void dropTopic() {
+    public synchronized void dropTopic() {
         hasTopic = false;
         forgetProducers();
     }
@@ -125,7 +173,7 @@ final class ScriptedListener implements AutoCloseable {
     }
 
     /** As a node that restarts does. */
-    void closeConnections() throws IOException {
+    public void closeConnections() throws IOException {
         for (Socket socket : open) {
             socket.close();
         }
@@ -209,7 +257,8 @@ final class ScriptedListener implements AutoCloseable {
                     .array(transactions.keySet(), (row, id) -> row.text(id).i64(7).text("Ongoing")).noTags();
             case DESCRIBE_TRANSACTIONS -> describe(in);
             case PRODUCE -> produce(in, step);
-            case FETCH -> fetch(in, step);
+            case FETCH -> fetch(in, step, false);
+            case FETCH_BY_ID -> fetch(in, step, true);
             case READ_OFFSET -> new Out().text(null).i16(0).array(List.of(AT), (topic, same) -> topic.text("t")
                     .array(List.of(AT), (one, again) -> one.i32(0).i16(step.code().number()).i64(end).i32(1).i32(1)));
             case DELETE_TOPICS -> deleteTopic(step);
@@ -301,27 +350,32 @@ final class ScriptedListener implements AutoCloseable {
         if ((known.isEmpty() ? 0 : known.getLast().nextSequence()) != sequence) {
             return -1;
         }
-        header.putLong(0, end);
         known.addLast(new Last(sequence, sequence + count, end));
         if (known.size() > REMEMBERED) {
             known.removeFirst();
         }
-        batches.add(batch);
-        end += count;
+        append(batch, count);
         return end - count;
     }
 
-    private Out fetch(In in, Step step) {
-        for (int skipped = 0; skipped < 4; skipped++) {
-            in.i32();
-        }
+    /** Holds it while there is nothing to tell, as a node does. */
+    private Out fetch(In in, Step step, boolean isById) {
+        in.i32();
+        int waitMs = in.i32();
+        in.i32();
+        in.i32();
         in.i8();
         in.i64();
         in.uvarint();
-        in.text();
+        if (isById) {
+            in.slice(16);
+        } else {
+            in.text();
+        }
         in.uvarint();
         in.i64();
         long offset = in.i64();
+        await(offset, isById && step.code() == Code.NONE ? waitMs : 0);
         Out records = new Out();
         for (byte[] batch : batches) {
             ByteBuffer header = ByteBuffer.wrap(batch);
@@ -329,14 +383,34 @@ final class ScriptedListener implements AutoCloseable {
                 records.raw(batch, 0, batch.length);
             }
         }
-        Code code = step.code() == Code.NONE && offset > end ? Code.OFFSET_OUT_OF_RANGE : step.code();
+        boolean isOutside = offset > end || offset < logStart;
+        Code code = step.code() == Code.NONE && isOutside ? Code.OFFSET_OUT_OF_RANGE : step.code();
+        Code told = hasTopic ? code : Code.UNKNOWN_TOPIC_ID;
         return new Out()
                 .i32(0)
                 .i16(0)
                 .i32(0)
-                .array(List.of(AT), (topic, same) -> topic.text("t").array(List.of(AT), (one, again) -> one.i32(0)
-                        .i16(code.number()).i64(end).i64(end).i64(3).uvarint(0).i32(-1)
+                .array(List.of(AT), (topic, same) -> named(topic, isById).array(List.of(AT), (one, again) -> one.i32(0)
+                        .i16(told.number()).i64(end).i64(end).i64(logStart).uvarint(0).i32(-1)
                         .uvarint(records.size() + 1).append(records)))
                 .noTags();
+    }
+
+    private static Out named(Out topic, boolean isById) {
+        return isById ? topic.noId() : topic.text("t");
+    }
+
+    private void await(long offset, int waitMs) {
+        long until = System.nanoTime() + waitMs * 1_000_000L;
+        long leftMs = waitMs;
+        while (hasTopic && offset == end && leftMs > 0) {
+            try {
+                wait(leftMs);
+            } catch (InterruptedException interrupted) {
+                Thread.currentThread().interrupt();
+                return;
+            }
+            leftMs = (until - System.nanoTime()) / 1_000_000;
+        }
     }
 }

@@ -50,7 +50,7 @@ public final class Asking {
         return told.length() <= LINE_CHARACTERS_MAX ? told : told.substring(0, LINE_CHARACTERS_MAX - 1) + "…";
     }
 
-    private static void pause(long ms) {
+    static void pause(long ms) {
         try {
             Thread.sleep(ms);
         } catch (InterruptedException interrupted) {

@@ -21,6 +21,9 @@ import org.slf4j.LoggerFactory;
  * Executor: one range of the log as batches of columns. The next piece is fetched while the last one is used. The invariant: a
  * range is read whole, or the task fails; only with {@code failOnDataLoss} false may its beginning be missing. Another node is
  * asked before a task fails.
+ *
+ * <p>An open range is read for as long as somebody asks. There the leader's word that nothing is new is no failure, and a log that
+ * is gone, with {@code failOnDataLoss} false, has no more rows: the driver finds out what became of it.
  */
 final class LogRangeReader implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(LogRangeReader.class);
@@ -38,6 +41,7 @@ final class LogRangeReader implements AutoCloseable {
     private RecordDecoder decoder;
     private Got got;
     private long position;
+    private boolean isOver;
     private long progressedAtNs = System.nanoTime();
 
     /** From an offset of the task's range on. */
@@ -57,21 +61,43 @@ final class LogRangeReader implements AutoCloseable {
 
     /** Goes to the next rows; false where the range has no more. */
     boolean next() throws IOException {
+        return next(Long.MAX_VALUE);
+    }
+
+    /** Goes to the next rows; false where the range has no more, and where none came within so many ns. */
+    boolean next(long timeoutNs) throws IOException {
+        long begunAtNs = System.nanoTime();
         while (rowsLeft > 0) {
             if (decoder != null && fill()) {
                 rowsLeft -= block.rows();
                 return true;
             }
-            if (position >= range.end()) {
+            long leftNs = timeoutNs - (System.nanoTime() - begunAtNs);
+            if (isOver || position >= range.end() || leftNs <= 0) {
                 return false;
             }
-            fetch();
+            fetch(leftNs);
         }
         return false;
     }
 
     ColumnarBatch batch() {
         return block.batch();
+    }
+
+    /** Of a row of the batch. */
+    long offset(int row) {
+        return block.offset(row);
+    }
+
+    /** Of a row of the batch, in ms since 1970. */
+    long timeMs(int row) {
+        return block.timeMs(row);
+    }
+
+    /** The offset behind the rows of the batch, and behind what holds none. */
+    long position() {
+        return position;
     }
 
     @Override
@@ -101,14 +127,18 @@ final class LogRangeReader implements AutoCloseable {
     }
 
     /** The next piece, and the one behind it is asked for. */
-    private void fetch() throws IOException {
+    private void fetch(long timeoutNs) throws IOException {
         if (task.topicId() == null) {
             lose(range.end(), new UnknownTopicException("the topic of " + range.at() + " is gone"));
             return;
         }
         long began = System.nanoTime();
         try {
-            got = fetches.take(position);
+            Got taken = fetches.take(position, timeoutNs);
+            if (taken == null) {
+                return;
+            }
+            got = taken;
             metrics.fetched(got.data().remaining(), System.nanoTime() - began);
             long behind = Math.min(range.end(), Batches.endOffset(got.data(), range.end()));
             if (Batches.firstOffset(got.data()) >= range.end()) {
@@ -117,7 +147,11 @@ final class LogRangeReader implements AutoCloseable {
                 return;
             }
             if (behind <= position) {
-                requirePatience(null);
+                if (range.isOpen()) {
+                    progressedAtNs = System.nanoTime();
+                } else {
+                    requirePatience(null);
+                }
                 return;
             }
             fetches.learn(got.data().remaining(), behind - position);
@@ -151,16 +185,21 @@ final class LogRangeReader implements AutoCloseable {
     private boolean isProvenThere() throws IOException {
         int number = range.at().partition();
         try {
-            return client.readOffset(range.at().topic(), List.of(number)).get(number) > position;
+            long proven = client.readOffset(range.at().topic(), List.of(number)).get(number);
+            return proven > position || range.isOpen() && proven == position;
         } catch (UnknownTopicException gone) {
             return false;
         }
     }
 
     private void lose(long resume, Exception cause) {
-        DataLoss.report("Cannot fetch records in [" + position + ", " + resume + ") of " + range.at() + " ("
-                + cause.getMessage() + ")", task.failOnDataLoss());
-        position = resume;
+        DataLoss.report("Cannot fetch records " + (resume == OffsetRange.OPEN ? "of " : "in ") + range.within(position, resume) + " (" + cause.getMessage() + ")",
+                task.failOnDataLoss());
+        if (resume == OffsetRange.OPEN) {
+            isOver = true;
+        } else {
+            position = resume;
+        }
     }
 
     /** A node that sends damaged batches has a bad disk; the other replicas hold the same offsets. */

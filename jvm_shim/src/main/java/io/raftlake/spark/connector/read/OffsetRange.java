@@ -5,6 +5,13 @@ import java.io.Serializable;
 
 /** Offsets [start, end) of one partition. */
 record OffsetRange(TopicPartition at, long start, long end) implements Serializable {
+    /** The end of a range that has none: it is read for as long as Spark asks. */
+    static final long OPEN = Long.MAX_VALUE;
+
+    boolean isOpen() {
+        return end == OPEN;
+    }
+
     long size() {
         return end - start;
     }
@@ -16,6 +23,6 @@ record OffsetRange(TopicPartition at, long start, long end) implements Serializa
 
     @Override
     public String toString() {
-        return "[" + start + ", " + end + ") of " + at;
+        return isOpen() ? at + " from offset " + start + " on" : "[" + start + ", " + end + ") of " + at;
     }
 }

@@ -76,6 +76,14 @@ final class Planner {
         return tasks;
     }
 
+    /** The tasks of a batch of real-time mode: whole ranges, empty ones too, from the log's leaders. */
+    List<PlannedRange> realTime(List<OffsetRange> ranges, Map<String, String> topicIds) {
+        return ranges.stream()
+                .map(range -> new PlannedRange(range, topicIds.get(range.at().topic()), options.quorum(), RangeFetches.LEADER,
+                        view.replicas(range.at()), options.failOnDataLoss(), options.readsCommitted(), null))
+                .toList();
+    }
+
     private static List<OffsetRange> ofTable(OffsetRange piece, Span span, Wanted wanted) {
         List<OffsetRange> cut = new ArrayList<>();
         for (OffsetRange kept : Seam.withTimes(piece, span, wanted)) {

@@ -8,6 +8,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /** Fetches of one range, one of them ahead. For one thread; fetches run in threads of the process. */
 final class Prefetch implements AutoCloseable {
@@ -65,19 +67,24 @@ final class Prefetch implements AutoCloseable {
         asked = THREADS.submit(() -> fetches.fetch(position, bytes, WAIT_MS, node));
     }
 
-    /** What was fetched from this offset on. */
-    Got take(long position) throws IOException {
+    /** What was fetched from this offset on; null where it is not there in time. The fetch goes on then. */
+    Got take(long position, long timeoutNs) throws IOException {
         if (asked == null || askedAt != position) {
             close();
             ask(position);
         }
+        Future<Got> taken = asked;
+        asked = null;
         try {
-            Got got = asked.get();
+            Got got = taken.get(timeoutNs, TimeUnit.NANOSECONDS);
             if (got.nodeId() != nodeId) {
                 // The chosen node is down or behind: stay with the leader.
                 nodeId = got.nodeId();
             }
             return got;
+        } catch (TimeoutException late) {
+            asked = taken;
+            return null;
         } catch (ExecutionException failed) {
             if (failed.getCause() instanceof IOException refused) {
                 throw refused;
@@ -85,9 +92,8 @@ final class Prefetch implements AutoCloseable {
             throw new IOException(failed.getCause().getMessage(), failed.getCause());
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
+            taken.cancel(true);
             throw new InterruptedIOException("interrupted while it waited for a fetch");
-        } finally {
-            asked = null;
         }
     }
 

@@ -20,6 +20,9 @@ final class RaftlakeScan implements Scan {
     private final long rowsMax;
     private ParquetPartitionReaderFactory parquet;
 
+    /** Of a streaming query. */
+    private RaftlakeStream stream;
+
     RaftlakeScan(SourceOptions options, StructType columns, Wanted wanted, long rowsMax) {
         this.options = options;
         this.columns = columns;
@@ -42,9 +45,10 @@ final class RaftlakeScan implements Scan {
         return "raftlake[" + options.selection() + "]";
     }
 
+    /** Spark asks before each batch, and reads rows in real-time mode. */
     @Override
     public ColumnarSupportMode columnarSupportMode() {
-        return ColumnarSupportMode.SUPPORTED;
+        return stream != null && stream.isRealTime() ? ColumnarSupportMode.UNSUPPORTED : ColumnarSupportMode.SUPPORTED;
     }
 
     @Override
@@ -61,7 +65,9 @@ final class RaftlakeScan implements Scan {
     public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
         SourceOptions ofStream = options.forStream();
         Sources sources = Sources.of(ofStream);
-        return new RaftlakeStream(ofStream, sources.client(), sources.view(), planner(sources, ofStream), readers());
+        stream = new RaftlakeStream(ofStream, sources.client(), sources.view(), planner(sources, ofStream), readers(),
+                new RealTimeReaderFactory(columns));
+        return stream;
     }
 
     private Planner planner(Sources sources, SourceOptions ofQuery) {

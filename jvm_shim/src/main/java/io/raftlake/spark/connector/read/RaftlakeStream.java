@@ -18,18 +18,29 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 
-/** What Spark drives of a streaming query: questions and answers of {@link StreamPlanner}. */
-final class RaftlakeStream implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
+/**
+ * What Spark drives of a streaming query: questions and answers of {@link StreamPlanner}.
+ *
+ * <p>In real-time mode Spark 4.2 asks for the latest offset, plans tasks from a start on, and stops them after a time. Then the
+ * sink commits, the offsets that the tasks tell are merged and written to {@code offsets/N}, and {@code commits/N} follows. A
+ * restart removes an {@code offsets/N} that has no {@code commits/N}. So a query that dies anywhere before {@code commits/N} reads
+ * batch N again from its start, up to another end: the rows that the sink has of it come once more, among others.
+ */
+final class RaftlakeStream
+        implements MicroBatchStream, SupportsTriggerAvailableNow, SupportsRealTimeMode, ReportsSourceMetrics {
     /** What Spark's streams tell the threads that plan them: StreamExecution.QUERY_ID_KEY. */
     private static final String QUERY_ID = "sql.streaming.queryId";
 
     /** One try to write how far the query is, in ms: nothing waits for it. */
     private static final long POSITION_TRY_MS = 5_000;
 
+    /** Of the run: the group of its jobs. */
     private static final String RUN_ID = "spark.jobGroup.id";
 
     /** The name of the query stands in front of its id there, where it has one. */
@@ -37,17 +48,27 @@ final class RaftlakeStream implements MicroBatchStream, SupportsTriggerAvailable
 
     private static final long NS_PER_MS = 1_000_000;
 
+    /** Before the next batch where there is nothing to read from: Spark would start one batch after another. */
+    private static final long NO_PARTITION_PAUSE_MS = 1_000;
+
     private final SourceOptions options;
     private final PartitionReaderFactory readers;
+    private final PartitionReaderFactory realTimeReaders;
     private final LogReads client;
     private final StreamPlanner planner;
     private TopicNotes notes;
     private PositionKeeper position;
+    private boolean isRealTime;
 
-    RaftlakeStream(SourceOptions options, LogReads client, LogView view, Planner tasks, PartitionReaderFactory readers) {
+    /** Those that the tasks of the batch in real-time mode read. */
+    private List<PlannedRange> reading = List.of();
+
+    RaftlakeStream(SourceOptions options, LogReads client, LogView view, Planner tasks, PartitionReaderFactory readers,
+            PartitionReaderFactory realTimeReaders) {
         this.options = options;
         this.client = client;
         this.readers = readers;
+        this.realTimeReaders = realTimeReaders;
         this.planner = new StreamPlanner(view, options, tasks, () -> System.nanoTime() / NS_PER_MS);
     }
 
@@ -164,8 +185,59 @@ final class RaftlakeStream implements MicroBatchStream, SupportsTriggerAvailable
 
     @Override
     public PartitionReaderFactory createReaderFactory() {
-        return readers;
+        return isRealTime ? realTimeReaders : readers;
     }
+
+    // --- real-time mode ----------------------------------------------------------------------------------------------
+
+    boolean isRealTime() {
+        return isRealTime;
+    }
+
+    /** What the mode cannot do is said here, before anything is read. */
+    @Override
+    public void prepareForRealTimeMode() {
+        planner.prepareRealTime();
+        requireSlots(planner.partitions());
+        isRealTime = true;
+    }
+
+    @Override
+    public InputPartition[] planInputPartitions(Offset start) {
+        reading = planner.planRealTime(RaftlakeOffset.of(start).offsets());
+        requireSlots(reading.size());
+        note(reading);
+        if (reading.isEmpty()) {
+            Asking.pause(NO_PARTITION_PAUSE_MS);
+        }
+        return reading.toArray(InputPartition[]::new);
+    }
+
+    private void requireSlots(int partitions) {
+        SparkContext context = SparkContext.getOrCreate();
+        RealTimeSlots.require(context, String.valueOf(context.getLocalProperty(RUN_ID)), this, partitions);
+    }
+
+    /** Where all tasks of a batch together have stopped. */
+    @Override
+    public Offset mergeOffsets(PartitionOffset[] told) {
+        return merged(told, reading.stream().map(task -> task.range().at()).toList());
+    }
+
+    static RaftlakeOffset merged(PartitionOffset[] told, List<TopicPartition> read) {
+        SortedMap<TopicPartition, Long> offsets = new TreeMap<>();
+        for (PartitionOffset each : told) {
+            RealTimeOffset offset = (RealTimeOffset) each;
+            offsets.put(offset.at(), offset.next());
+        }
+        List<TopicPartition> silent = read.stream().filter(partition -> !offsets.containsKey(partition)).toList();
+        if (!silent.isEmpty()) {
+            throw new IllegalStateException("no task has told how far it has read " + silent);
+        }
+        return new RaftlakeOffset(offsets);
+    }
+
+    // --- what is told ------------------------------------------------------------------------------------------------
 
     /** How far the query is behind the ends of the last look, in offsets: by partition, and altogether. */
     @Override

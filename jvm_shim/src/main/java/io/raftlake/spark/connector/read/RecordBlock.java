@@ -131,6 +131,16 @@ final class RecordBlock {
         add(offset, timeMs);
     }
 
+    /** Of a row, where its bytes, its time or its offset are asked for. */
+    long offset(int row) {
+        return offsets[row];
+    }
+
+    /** The same, in ms since 1970. */
+    long timeMs(int row) {
+        return timesMs[row];
+    }
+
     /** The columns of the rows, until this is cleared. */
     ColumnarBatch batch() {
         batch.setNumRows(rows);

@@ -1,7 +1,9 @@
 package io.raftlake.spark.connector.read;
 
 import io.raftlake.spark.connector.Errors;
+import io.raftlake.spark.connector.OptionNames;
 import io.raftlake.spark.connector.SourceOptions;
+import io.raftlake.spark.connector.TierOptions;
 import io.raftlake.spark.connector.TopicPartition;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -27,6 +29,9 @@ import org.apache.spark.sql.connector.read.streaming.ReadMinRows;
  * <p>The last one needs care with the first batch of a query that starts at the end of the log. Spark does not keep its start,
  * only its end, so a replay would see another "latest". Therefore such a partition's first batch is empty: it only marks the
  * place. A start by time is such a start where no record is that young yet; a replay may find one, behind the place.
+ *
+ * <p>In real-time mode a batch has no end before it is over, and Spark writes its end down behind the sink's commit. What is said
+ * of the first batch holds there too: it ends at once. See {@link RaftlakeStream}.
  */
 final class StreamPlanner {
     /** A query with nothing to read looks for new, deleted and recreated topics this often, and before every batch. */
@@ -48,6 +53,15 @@ final class StreamPlanner {
     private SortedMap<TopicPartition, Long> target;
 
     private SortedMap<TopicPartition, Long> latest = new TreeMap<>();
+
+    /** Of the last plan: where lost partitions begin anew. */
+    private SortedMap<TopicPartition, Long> restarts = new TreeMap<>();
+
+    private boolean isRealTime;
+
+    /** The start of the last plan, and whether its batch is the one that only marks the place. */
+    private SortedMap<TopicPartition, Long> plannedStart;
+    private boolean marksThePlace;
     private Long triggeredAtMs;
     private Long lookedAtMs;
 
@@ -70,6 +84,31 @@ final class StreamPlanner {
 
     void prepareAvailableNow() {
         target = view.latest(view.requireSelected());
+    }
+
+    /** Batches are read for as long as Spark says from now on. IllegalArgumentException for options that bound a batch. */
+    void prepareRealTime() {
+        String ends = "a batch of real-time mode ends by time";
+        requireNone(OptionNames.MAX_OFFSETS, options.offsetsPerTriggerMax(), ends);
+        requireNone(OptionNames.MIN_OFFSETS, options.offsetsPerTriggerMin(), ends);
+        String tasks = "real-time mode has one task for each partition";
+        requireNone(OptionNames.MIN_PARTITIONS, options.partitionsMin(), tasks);
+        requireNone(OptionNames.MAX_RECORDS_PER_PARTITION, options.recordsPerPartitionMax(), tasks);
+        if (options.tier().mode() == TierOptions.Mode.REMOTE) {
+            throw Errors.unsupportedOption(OptionNames.TIER, "real-time mode reads the log");
+        }
+        isRealTime = true;
+    }
+
+    private static void requireNone(String option, Long value, String reason) {
+        if (value != null) {
+            throw Errors.unsupportedOption(option, reason);
+        }
+    }
+
+    /** How many partitions the query reads now. */
+    int partitions() {
+        return view.look().size();
     }
 
     ReadLimit defaultLimit() {
@@ -95,6 +134,8 @@ final class StreamPlanner {
     SortedMap<TopicPartition, Long> planEnd(SortedMap<TopicPartition, Long> start, ReadLimit limit) {
         boolean isFirst = isFirstPlan;
         isFirstPlan = false;
+        plannedStart = start;
+        marksThePlace = false;
         if (isFirst) {
             requireRetained(start);
         } else if (isIdle(start)) {
@@ -106,6 +147,7 @@ final class StreamPlanner {
             for (TopicPartition partition : initial.lateBound()) {
                 if (ends.containsKey(partition) && initial.offsets().get(partition).equals(start.get(partition))) {
                     ends.put(partition, start.get(partition));
+                    marksThePlace = true;
                 }
             }
         }
@@ -130,7 +172,7 @@ final class StreamPlanner {
     private boolean isIdle(SortedMap<TopicPartition, Long> start) {
         boolean lookedLately = lookedAtMs != null && nowMs.getAsLong() - lookedAtMs < LOOK_AGE_MS_MAX;
         // minOffsetsPerTrigger counts the time without news too.
-        boolean mayWait = target == null && options.offsetsPerTriggerMin() == null;
+        boolean mayWait = target == null && !isRealTime && options.offsetsPerTriggerMin() == null;
         return lookedLately && mayWait && latest.equals(start) && view.latest(start.keySet()).equals(start);
     }
 
@@ -179,7 +221,7 @@ final class StreamPlanner {
             }
         }
         // Going on with a log that began anew: from its beginning, so that nothing of it is skipped.
-        SortedMap<TopicPartition, Long> restarts = view.earliest(lost);
+        restarts = view.earliest(lost);
         SortedMap<TopicPartition, Long> found = new TreeMap<>();
         ends.forEach((partition, end) -> found.put(partition,
                 restarts.getOrDefault(partition, Math.max(end, start.getOrDefault(partition, 0L)))));
@@ -248,6 +290,23 @@ final class StreamPlanner {
             ranges.add(new OffsetRange(partition, begin, until));
         });
         return planner.tasks(ranges, topicIds, Wanted.ALL);
+    }
+
+    /** The tasks of the next batch in real-time mode: one for each partition, from its start on, and without an end. */
+    List<PlannedRange> planRealTime(SortedMap<TopicPartition, Long> start) {
+        if (!start.equals(plannedStart)) {
+            planEnd(start, ReadLimit.allAvailable());
+        }
+        plannedStart = null;
+        SortedMap<TopicPartition, Long> added = startOfAdded(without(latest.keySet(), start.keySet()));
+        List<OffsetRange> ranges = new ArrayList<>();
+        for (TopicPartition partition : latest.keySet()) {
+            Long begin = restarts.getOrDefault(partition, start.getOrDefault(partition, added.get(partition)));
+            if (begin != null) {
+                ranges.add(new OffsetRange(partition, begin, marksThePlace ? begin : OffsetRange.OPEN));
+            }
+        }
+        return planner.realTime(ranges, topicIds);
     }
 
     private static SortedSet<TopicPartition> without(Collection<TopicPartition> partitions, Set<TopicPartition> others) {

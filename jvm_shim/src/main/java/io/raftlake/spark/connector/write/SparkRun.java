@@ -1,7 +1,9 @@
 package io.raftlake.spark.connector.write;
 
 import java.util.UUID;
-import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.streaming.RealTimeTrigger;
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 
 /** Which run of a query the calling thread of the driver belongs to, as Spark's streams note it down. */
 final class SparkRun {
@@ -21,8 +23,15 @@ final class SparkRun {
         return property(QUERY);
     }
 
+    /** Whether a streaming query, by its id, runs in real-time mode: Spark tells sinks nothing, and its queries have the trigger. */
+    static boolean isRealTime(String query) {
+        SparkSession session = (SparkSession) org.apache.spark.sql.SparkSession.active();
+        StreamExecution found = session.sharedState().activeStreamingQueries().get(UUID.fromString(query));
+        return found != null && found.trigger() instanceof RealTimeTrigger;
+    }
+
     private static String property(String name) {
-        String value = SparkSession.active().sparkContext().getLocalProperty(name);
+        String value = org.apache.spark.sql.SparkSession.active().sparkContext().getLocalProperty(name);
         return value == null ? "" : value;
     }
 }

@@ -1,6 +1,5 @@
 package io.raftlake.spark.connector.write;
 
-import io.raftlake.spark.log.TransactionalProducer;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomSumMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -26,11 +25,9 @@ final class WriteMetrics {
         waitedNs += durationNs;
     }
 
-    /** {@code producer} may be null. */
-    CustomTaskMetric[] values(TransactionalProducer producer) {
-        return new CustomTaskMetric[] {new Value(RECORDS, rows),
-            new Value(BYTES, producer == null ? 0 : producer.sentBytes()),
-            new Value(RETRIES, producer == null ? 0 : producer.retries()), new Value(WAIT, waitedNs / NS_PER_MS)};
+    CustomTaskMetric[] values(long sentBytes, long retries) {
+        return new CustomTaskMetric[] {new Value(RECORDS, rows), new Value(BYTES, sentBytes), new Value(RETRIES, retries),
+            new Value(WAIT, waitedNs / NS_PER_MS)};
     }
 
     /** What {@link #values} are the values of. */

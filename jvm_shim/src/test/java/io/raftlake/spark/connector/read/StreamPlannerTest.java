@@ -294,4 +294,76 @@ class StreamPlannerTest {
         assertEquals(at(10), end(at(0)));
         assertEquals(at(12), end(at(12)));
     }
+
+    private List<String> realTime(SortedMap<TopicPartition, Long> start) {
+        end(start);
+        return planner.planRealTime(start).stream().map(task -> task.range().toString()).toList();
+    }
+
+    @Test
+    void realTimeModeReadsEachPartitionOn() {
+        view.log(0, 0, 3_000);
+        view.log(1, 0, 4);
+        plan("startingOffsets", "earliest");
+        planner.prepareRealTime();
+        assertEquals(2, planner.partitions());
+        end(planner.initialOffsets());
+        List<PlannedRange> tasks = planner.planRealTime(at(0, 0));
+        assertEquals(List.of("t-0 from offset 0 on", "t-1 from offset 0 on"),
+                tasks.stream().map(task -> task.range().toString()).toList());
+        assertEquals(List.of(RangeFetches.LEADER, RangeFetches.LEADER), tasks.stream().map(PlannedRange::nodeId).toList());
+        assertEquals(List.of("id-1", "id-1"), tasks.stream().map(PlannedRange::topicId).toList());
+        assertEquals(List.of("t-0 from offset 3000 on", "t-1 from offset 4 on"), realTime(at(3_000, 4)));
+        view.log(2, 0, 7);
+        List<String> three = List.of("t-0 from offset 3000 on", "t-1 from offset 4 on", "t-2 from offset 0 on");
+        assertEquals(three, realTime(at(3_000, 4)));
+        view.log(3, 2, 7);
+        assertTrue(lost(() -> realTime(at(3_000, 4, 7))).startsWith("Added partition t-3 starts from 2 instead of 0."));
+    }
+
+    @Test
+    void aFirstBatchOfRealTimeModeFromLatestOnlyMarksThePlace() {
+        view.log(0, 0, 10);
+        plan();
+        planner.prepareRealTime();
+        SortedMap<TopicPartition, Long> start = planner.initialOffsets();
+        view.log(0, 0, 15);
+        assertEquals(List.of("[10, 10) of t-0"), realTime(start));
+        assertEquals(List.of("t-0 from offset 10 on"), realTime(start));
+        // A restart has offsets of its checkpoint.
+        plan();
+        planner.prepareRealTime();
+        assertEquals(List.of("t-0 from offset 10 on"), realTime(at(10)));
+    }
+
+    @Test
+    void realTimeModeReadsATopicThatWasCreatedAgainFromItsBeginning() {
+        view.log(0, 0, 10);
+        plan("startingOffsets", "earliest", "failOnDataLoss", "false");
+        planner.prepareRealTime();
+        planner.initialOffsets();
+        realTime(at(10));
+        view.id = "id-2";
+        view.log(0, 2, 20);
+        assertEquals(List.of("t-0 from offset 2 on"), realTime(at(10)), "not from offset 10 of the new topic");
+        assertEquals(List.of("t-0 from offset 12 on"), realTime(at(12)), "only once");
+        view.log(0, 5, 8);
+        view.proven.put(new TopicPartition("t", 0), 8L);
+        assertEquals(List.of("t-0 from offset 5 on"), realTime(at(12)), "a log that lost its end");
+    }
+
+    @Test
+    void realTimeModeHasNoBoundsOfBatches() {
+        List<String> bounds =
+                List.of("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition");
+        for (String option : bounds) {
+            plan(option, "5");
+            String told = assertThrows(IllegalArgumentException.class, planner::prepareRealTime).getMessage();
+            assertTrue(told.startsWith("Option '" + option + "' is not supported: "), told);
+            raw.remove(option);
+        }
+        plan("tier", "remote");
+        assertEquals("Option 'tier' is not supported: real-time mode reads the log",
+                assertThrows(IllegalArgumentException.class, planner::prepareRealTime).getMessage());
+    }
 }
