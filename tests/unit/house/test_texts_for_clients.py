@@ -10,6 +10,7 @@ import pytest
 from raftlake.errors import CLIENT_TEXT_MAX, ErrorCode, StorageError, for_clients
 from raftlake.replica.apis.answers import Answers
 from raftlake.replica.apis.produce import _answer_one, _Collector
+from raftlake.replica.config import ClientContext
 from raftlake.runtime.http.base import HttpError
 from raftlake.wire import produce
 from raftlake.wire.api import ApiKey, RequestHeader, encode_response
@@ -104,14 +105,14 @@ def test_every_kafka_answer_is_made_with_a_clipped_text() -> None:
 
 def test_a_refused_batch_is_told_in_few_words() -> None:
     """One partition and several are answered on ways of their own."""
-    node = Cluster(3).leader()
+    node, client = Cluster(3).leader(), ClientContext("c", "10.0.0.1")
     for count in (1, 2):
         topic = produce.ProduceTopic("t", None, [produce.ProducePartition(index, b"") for index in range(count)])
         answers: list[Any] = []
         if count == 1:
-            _answer_one(node, topic, 0, answers.append, None, ErrorCode.INVALID_RECORD, -1, LONG)
+            _answer_one(node, client, topic, 0, answers.append, None, ErrorCode.INVALID_RECORD, -1, LONG)
         else:
-            collector = _Collector(node, produce.ProduceRequest(-1, 1000, None, [topic]), answers.append)
+            collector = _Collector(node, produce.ProduceRequest(-1, 1000, None, [topic]), client, answers.append)
             for index in range(count):
                 collector.put(0, index, None, ErrorCode.INVALID_RECORD, -1, LONG)
         (answer,) = answers
