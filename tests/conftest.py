@@ -1,4 +1,4 @@
-"""What every test may use: Hypothesis settings, one shared quorum of node processes, Kafka's Java tools.
+"""What every test may use: Hypothesis settings, one shared quorum of node processes, one Spark session, Kafka's Java tools.
 
 The quorum is started once per session and shared: a test makes topics of its own (`new_topic`) and leaves the nodes
 running. Tests that kill nodes start a quorum of their own.
@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from sparkfixtures import spark
+
 if TYPE_CHECKING:
     from mixedkit import MixedQuorum
     from raftlake import LocalQuorum
 
+__all__ = ["spark"]
 ROOT = Path(__file__).resolve().parent.parent
 KAFKA_JARS = ROOT / ".cache" / "kafka-4.3.1"
 

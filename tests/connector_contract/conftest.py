@@ -8,14 +8,14 @@ import pytest
 
 from connectorkit import JAVA, PYTHON, Connector, register_python
 from pyspark_raftlake.jvm import find_jar
-from sparkfixtures import client, spark
+from sparkfixtures import client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from raftlake import LocalQuorum
 
-__all__ = ["client", "spark"]
+__all__ = ["client"]
 
 
 @pytest.fixture(scope="session")

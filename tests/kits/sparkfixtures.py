@@ -1,4 +1,7 @@
-"""One Spark session for all Spark tests: two threads, no UI, quiet; its JVM ends with the session."""
+"""One Spark session for all Spark tests: two threads, no UI, quiet; its JVM ends with the session.
+
+Two fixtures of this kind, as two conftest.py would make them, would share one JVM, and the second to end would find it gone.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,12 @@ FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from pyspark_raftlake.jvm import checkpoint_settings, find_jar
 
+    assert SparkContext._active_spark_context is None, "there is a Spark session already: name this fixture once"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     directory = tmp_path_factory.mktemp("spark")
@@ -53,7 +58,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     assert gateway is not None
     process = gateway.proc  # type: ignore[attr-defined]
     yield session
-    assert process.poll() is None, f"the JVM ended by itself: {process.returncode} (below 0: a signal)"
     session.stop()
     gateway.shutdown()
     process.stdin.close()

@@ -1,7 +1,7 @@
-"""One Spark session for all Spark tests, and a client of the shared quorum."""
+"""A client of the shared quorum for the Spark tests."""
 
 from __future__ import annotations
 
-from sparkfixtures import client, spark
+from sparkfixtures import client
 
-__all__ = ["client", "spark"]
+__all__ = ["client"]
