@@ -22,7 +22,6 @@ from raftlake.cli.output import (
     print_json,
     print_table,
 )
-
 from raftlake.errors import RaftlakeError
 
 if TYPE_CHECKING:
