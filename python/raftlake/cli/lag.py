@@ -68,8 +68,8 @@ def forget(
     as_json: AsJson = False,
 ) -> None:
     """Forget a query that will not go on: its positions, and the ids of its topics. Its checkpoint stays. A query that goes on
-    notices no more that a topic was deleted and created again. Exit code 1 where there is no such query, or where it was seen in
-    the last ten minutes, and may still run."""
+    notices no more that a topic was deleted and created again. Exit code 1 where there is no such query, or where it was seen
+    in the last ten minutes, and may still run."""
     with connect(bootstrap_server, timeout_ms) as client:
         if not force:
             _require_rest(client, query)
