@@ -172,8 +172,16 @@ class Ledger:
                 found = self._client.kv.get(key, timeout_ms=self._patience_ms)
                 version = found.version if found is not None and keys.decode_job(found.value) == mine else 0
             if version:
+                self._sweep_ended(taken.values())
                 return JobNumber(job=job, number=number, version=version)
         raise SinkFailed(f"other batch writes took a number {_LOOKS_MAX} times while this one tried to")
+
+    def _sweep_ended(self, taken: Iterable[KvEntry]) -> None:
+        """Abort what tasks of failed writes have opened behind the last look of their driver."""
+        for entry in taken:
+            if keys.decode_job(entry.value).is_done:
+                number = int(entry.key.removeprefix(keys.JOBS))
+                self._sweep(keys.job_transactions(number), entry.key, entry.version)
 
     def _is_free(self, entry: KvEntry | None) -> bool:
         if entry is None:
@@ -208,11 +216,25 @@ class Ledger:
 
         self._decide({key: job.version}, [*ends, Put(key, keys.encode(done))], look, "the commit of the write")
 
-    def abort_job(self, job: JobNumber, ends: Sequence[EndTxn]) -> None:
-        """Give a batch write up, as far as the quorum can be told."""
+    def abort_job(self, job: JobNumber, ends: Iterable[EndTxn]) -> Callable[[], int] | None:
+        """Give a batch write up, as far as the quorum can be told: no task of it begins any more, and what tasks have opened is
+        aborted, also by those that were killed and told nothing. Returns a second look, for tasks that end behind this call;
+        None where the write was not its caller's any more."""
         key = keys.job_key(job.number)
-        self.abort(ends, key, job.version)
-        self._try({key: job.version}, [Put(key, keys.encode(Job(job=job.job, since_ms=self._now_ms(), is_done=True)))])
+        self.give_up(ends)
+        try:
+            version = self._put(key, job.version, Job(job=job.job, since_ms=self._now_ms(), is_done=True))
+        except RaftlakeError as error:
+            _log.warning("the write with the number %d is left to its time limit: %s", job.number, error)
+            return None
+        if not version:
+            return None
+
+        def look() -> int:
+            return self._sweep(keys.job_transactions(job.number), key, version)
+
+        look()
+        return look
 
     def settle(self, transactional_ids: Iterable[str]) -> None:
         """After a commit: wait for the partitions, so that whoever reads behind the write is shown its rows. The commit stands

@@ -42,7 +42,6 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
     from raftlake.client.types import parse_servers
 
     parse_servers(quorum)
-    os.environ[SERVERS_ENVIRONMENT] = quorum
     settings = {PUSHDOWN_SETTING: "true", **_python(builder)}
     jar = find_jar() if http is None else require_jar()
     if jar is not None:
@@ -50,6 +49,8 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
             parse_servers(http)
         before = str(getattr(builder, "_options", {}).get(JARS_SETTING, ""))
         settings |= checkpoint_settings(jar, quorum, http or http_servers(quorum), before)
+    # Nothing is set where the quorum does not answer.
+    os.environ[SERVERS_ENVIRONMENT] = quorum
     for name, value in settings.items():
         builder = builder.config(name, value)
     told = "".join(f"\n  {name}={value}" for name, value in sorted(settings.items()))

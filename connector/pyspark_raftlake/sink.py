@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Messages = list[WriterCommitMessage | None]
+
+#: Spark has a write aborted while it still ends the other tasks of the write.
+STRAGGLERS_S = 0.5
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -100,7 +104,10 @@ class BatchWriter(DataSourceArrowWriter):
             abort_app(self._options, messages)
         else:
             ends = [message.end for message in _written(messages) if message.end is not None]
-            ledger_of(self._options).abort_job(self._job, ends)
+            look_again = ledger_of(self._options).abort_job(self._job, ends)
+            if look_again is not None:
+                time.sleep(STRAGGLERS_S)
+                look_again()
         _log.warning("the query failed; none of its rows is visible")
 
 

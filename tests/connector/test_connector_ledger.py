@@ -286,6 +286,37 @@ def test_a_batch_write_that_somebody_ended_is_not_called_visible() -> None:
 def test_a_batch_write_that_is_given_up_leaves_nothing_open() -> None:
     space = FakeKeys()
     job = ledger_on(space).claim_job("a", HERE)
-    ledger_on(space).abort_job(job, job_ends(space, job, 0, 1))
-    assert set(space.states().values()) == {"Aborted"}
+    told = job_ends(space, job, 0, 1)
+    # A task that was killed tells nothing, and one opens its transaction behind the driver's first look.
+    space.begin(keys.job_transactional_id(0, 2, 0))
+    other = keys.job_transactional_id(1, 0, 0)
+    space.begin(other)
+    look_again = ledger_on(space).abort_job(job, told)
     assert keys.decode_job(space.entries[keys.job_key(0)][0]).is_done
+    space.begin(keys.job_transactional_id(0, 3, 0))
+    assert look_again is not None and look_again() == 1
+    states = space.states()
+    assert states.pop(other) == "Ongoing"
+    assert list(states.values()) == ["Aborted"] * 4
+
+
+def test_the_next_batch_write_ends_what_a_failed_one_opened_late() -> None:
+    space = FakeKeys()
+    failed, running = (ledger_on(space).claim_job(name, HERE) for name in ("a", "b"))
+    ledger_on(space).abort_job(failed, [])
+    late, needed = (keys.job_transactional_id(number, 0, 0) for number in (failed.number, running.number))
+    space.begin(late)
+    space.begin(needed)
+    assert ledger_on(space).claim_job("c", HERE).number == 2
+    assert space.states() == {late: "Aborted", needed: "Ongoing"}
+
+
+def test_a_batch_write_whose_number_was_taken_ends_only_what_its_tasks_told() -> None:
+    space = FakeKeys()
+    job = ledger_on(space).claim_job("a", HERE)
+    told = job_ends(space, job, 0)
+    later = ledger_on(space, lambda: 5_000 + ledgers.JOB_AGE_MS_MAX + 1).claim_job("b", HERE)
+    job_ends(space, later, 1)
+    assert later.number == job.number
+    assert ledger_on(space).abort_job(job, told) is None
+    assert list(space.states().values()) == ["Aborted", "Ongoing"]

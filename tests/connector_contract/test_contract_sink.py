@@ -148,6 +148,19 @@ def test_nothing_of_a_write_with_a_poisoned_row_is_visible(connector: Connector,
     assert values(connector, name) == []
 
 
+def test_a_write_that_failed_beside_busy_tasks_leaves_nothing_open(connector: Connector, client: Client, topic: Topic) -> None:
+    """Spark kills the other tasks of the write, which tell nobody of their transactions."""
+    name = topic(4)
+    poisoned = f"if(id = 100, 'contract-sink-none', '{name}') as topic"
+    rows = connector.spark.range(0, 200_000, 1, 2).selectExpr("cast(id as string) as value", poisoned)
+    for _ in range(3):
+        with pytest.raises(Exception, match="Topic 'contract-sink-none' does not exist"):
+            save(connector, rows, None)
+    save(connector, frame_of(connector, 1), name)
+    assert not client.open_transactions("raftlake-sink.j.")
+    assert values(connector, name) == ["0"]
+
+
 def test_a_write_of_an_app_happens_once_by_either_connector(
     connector: Connector, both: dict[str, Connector], topic: Topic
 ) -> None:
@@ -301,5 +314,18 @@ def test_topics_are_tables_of_a_catalog(both: dict[str, Connector], client: Clie
     assert {name, copied} <= shown
     with pytest.raises(Exception, match=r"a table of raftlake is a topic: its columns are .* Leave out the column amount"):
         spark.sql("CREATE TABLE lake.other (amount INT)")
+    for replacing in (f"CREATE OR REPLACE TABLE lake.`{name}`", f"REPLACE TABLE lake.`{name}`"):
+        for rows in (" AS SELECT 'w' AS value", " TBLPROPERTIES(partitions=1)"):
+            with pytest.raises(Exception, match="a log cannot be overwritten: its records are still there"):
+                spark.sql(replacing + rows)
+    with pytest.raises(Exception, match="a log cannot be overwritten: its records are still there"):
+        spark.range(1).selectExpr("'w' AS value").write.mode("overwrite").saveAsTable(f"lake.`{name}`")
+    assert [bytes(row.value) for row in spark.table(f"lake.`{name}`").collect()] == [b"v"]
+    made, failed = (f"contract-catalog-{uuid.uuid4().hex[:8]}" for _ in range(2))
+    spark.sql(f"CREATE OR REPLACE TABLE lake.`{made}` AS SELECT 'w' AS value")
+    assert [bytes(row.value) for row in spark.table(f"lake.`{made}`").collect()] == [b"w"]
+    with pytest.raises(Exception, match="partition 9 does not exist"):
+        spark.sql(f"CREATE TABLE lake.`{failed}` AS SELECT 'w' AS value, 9 AS partition")
+    wait_until(lambda: not spark.catalog.tableExists(f"lake.`{failed}`"), "the end of the topic", QUERY_TIMEOUT_S)
     spark.sql(f"DROP TABLE lake.`{name}`")
     wait_until(lambda: not spark.catalog.tableExists(f"lake.`{name}`"), "the end of the topic", QUERY_TIMEOUT_S)

@@ -22,9 +22,10 @@ from raftlake.cli.output import (
     print_json,
     print_table,
 )
+from raftlake.errors import RaftlakeError
 
 if TYPE_CHECKING:
-    from raftlake.client import QueryLag
+    from raftlake.client import Client, QueryLag
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -61,13 +62,17 @@ def lag(
 @app.command("forget")
 def forget(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="The id of a streaming query.")],
+    force: Annotated[bool, typer.Option("--force", help="Also one that was seen in the last ten minutes.")] = False,
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a query that will not go on: its positions, and the ids of its topics. Its checkpoint stays. A query that still
-    runs writes its positions down again. Exit code 1 where there is no such query."""
+    """Forget a query that will not go on: its positions, and the ids of its topics. Its checkpoint stays. A query that goes on
+    notices no more that a topic was deleted and created again. Exit code 1 where there is no such query, or where it was seen
+    in the last ten minutes, and may still run."""
     with connect(bootstrap_server, timeout_ms) as client:
+        if not force:
+            _require_rest(client, query)
         found = client.forget_query(query)
     now_ms = round(time.time() * 1000)
     if as_json:
@@ -75,6 +80,22 @@ def forget(
         return
     seen = f", and was seen {_age(now_ms - max(each.seen_ms for each in found))} ago" if found else ""
     print(f"forgot {query}: it had positions in {len(found)} partitions{seen}")
+
+
+def _require_rest(client: Client, query: str) -> None:
+    from raftlake.client.errors import QueryMissing
+
+    try:
+        seen_ms = max(each.seen_ms for each in client.query_lags(query))
+    except QueryMissing:
+        # There may be ids of topics alone.
+        return
+    age_ms = round(time.time() * 1000) - seen_ms
+    if age_ms <= STALE_AFTER_MS:
+        raise RaftlakeError(
+            f"query {query} was seen {_age(age_ms)} ago and may still run; if it goes on, it does not notice that a topic was "
+            f"created again. Stop it and wait until it is stale, or use --force"
+        )
 
 
 def _groups(found: Iterable[QueryLag], *, by_partition: bool) -> list[list[QueryLag]]:

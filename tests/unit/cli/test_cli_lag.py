@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from raftlake.cli import lag as cli_lag
 from raftlake.client import QueryLag, QueryMissing
+from raftlake.errors import RaftlakeError
 
 NOW_MS = 1_000_000_000
 BASE = QueryLag(
@@ -44,8 +45,10 @@ class FakeClient:
         self.asked: list[Any] = []
         self.found = LAGS
 
-    def query_lags(self, query: str | None, topic: str | None, *, with_times: bool) -> tuple[QueryLag, ...]:
+    def query_lags(self, query: str | None, topic: str | None = None, *, with_times: bool = False) -> tuple[QueryLag, ...]:
         self.asked.append((query, topic, with_times))
+        if query == "nope":
+            raise QueryMissing("no streaming query has the id or the name 'nope'; `raftlake lag` names them")
         return self.found
 
     def forget_query(self, query: str) -> tuple[QueryLag, ...]:
@@ -131,8 +134,18 @@ def test_the_same_as_json(client: FakeClient) -> None:
 
 
 def test_a_query_is_forgotten(client: FakeClient) -> None:
-    assert run("forget", "q-1") == "forgot q-1: it had positions in 4 partitions, and was seen 4 s ago\n"
-    assert len(json.loads(run("forget", "q-1", "--json"))) == 4
+    with pytest.raises(RaftlakeError, match=r"query q-1 was seen 4 s ago and may still run.* use --force"):
+        run("forget", "q-1")
+    assert "q-1" not in client.asked
+    client.found = (LAGS[4], replace(BASE, seen_ms=NOW_MS - 600_000))
+    with pytest.raises(RaftlakeError, match=r"seen 10 min ago"):
+        run("forget", "q-1")
+    client.found = LAGS[4:]
+    run("forget", "q-1")
+    client.found = LAGS
+    client.asked.clear()
+    assert run("forget", "q-1", "--force") == "forgot q-1: it had positions in 4 partitions, and was seen 4 s ago\n"
+    assert len(json.loads(run("forget", "q-1", "--json", "--force"))) == 4
     with pytest.raises(QueryMissing, match="no streaming query has the id 'nope'"):
         run("forget", "nope")
-    assert client.asked == ["q-1", "q-1", "nope"], "nothing else was asked"
+    assert client.asked == ["q-1", "q-1", ("nope", None, False), "nope"]

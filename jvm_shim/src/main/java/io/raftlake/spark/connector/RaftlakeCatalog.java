@@ -20,8 +20,9 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.StagedTable;
+import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.Table;
-import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -33,8 +34,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * <p>A table is a topic, and has the columns of the source. Options of the catalog are those of source and sink that say where the
  * nodes are and how patient a client is, {@code includeHeaders} too. Properties of a new table are {@code partitions} (1) and
  * configs of topics.
+ *
+ * <p>It stages tables so that Spark asks before it replaces one: without that, Spark would drop the topic first.
  */
-public final class RaftlakeCatalog implements TableCatalog {
+public final class RaftlakeCatalog implements StagingTableCatalog {
     private static final String PARTITIONS = "partitions";
     private static final long TIMEOUT_MS = 60_000;
 
@@ -111,7 +114,35 @@ public final class RaftlakeCatalog implements TableCatalog {
     }
 
     @Override
-    public Table createTable(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
+    public StagedTable stageCreate(Identifier table, TableInfo info)
+            throws TableAlreadyExistsException, NoSuchNamespaceException {
+        return new StagedTopic(createTable(table, info), () -> dropTable(table));
+    }
+
+    @Override
+    public StagedTable stageReplace(Identifier table, TableInfo info) throws NoSuchTableException {
+        if (!tableExists(table)) {
+            throw new NoSuchTableException(table);
+        }
+        throw cannotReplace(table);
+    }
+
+    @Override
+    public StagedTable stageCreateOrReplace(Identifier table, TableInfo info) throws NoSuchNamespaceException {
+        try {
+            return stageCreate(table, info);
+        } catch (TableAlreadyExistsException exists) {
+            throw cannotReplace(table);
+        }
+    }
+
+    private static UnsupportedOperationException cannotReplace(Identifier table) {
+        return new UnsupportedOperationException("the table " + table + " is a topic, and a log cannot be overwritten: its records"
+                + " are still there. Append to it, or DROP TABLE first");
+    }
+
+    @Override
+    public RaftlakeTable createTable(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
         if (table.namespace().length > 0) {
             throw new NoSuchNamespaceException(table.namespace());
         }

@@ -77,10 +77,13 @@ final class AppWrite {
         }
     }
 
-    /** Aborts what the tasks have told of, as far as the quorum can be told. */
+    /** Aborts what the tasks have told of, as far as the quorum can be told; of the owner's batch also what killed tasks left. */
     void abort(WriterCommitMessage[] messages) {
         try {
             client().leftovers().giveUp(TaskReport.endings(TaskReport.of(messages)));
+            if (standing != null) {
+                sweep();
+            }
         } catch (IOException error) {
             LOG.warn("transactions of {} are left to their time limit: {}", app, error.getMessage());
         }

@@ -14,6 +14,7 @@ import java.io.IOException;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.function.LongSupplier;
@@ -50,10 +51,21 @@ final class JobLedger {
             byte[] mine = new Job(job, driver.host(), driver.pid(), nowMs.getAsLong(), false).encode();
             long version = put(key, taken.containsKey(key) ? taken.get(key).version() : KeySpace.ABSENT, mine);
             if (version != 0) {
+                sweepEnded(taken);
                 return new JobNumber(job, number, version);
             }
         }
         throw new SinkFailedException("other batch writes took a number " + LOOKS_MAX + " times while this one tried to");
+    }
+
+    /** Aborts what tasks of failed writes have opened behind the last look of their driver. */
+    private void sweepEnded(Map<String, Entry> taken) {
+        taken.forEach((key, entry) -> {
+            if (Job.decode(entry.value()).isDone()) {
+                long number = Long.parseLong(key.substring(SinkKeys.JOBS.length()));
+                leftovers.sweep(SinkKeys.jobTransactions(number), key, entry.version(), List.of());
+            }
+        });
     }
 
     /** The new version of a key that had this one; 0 where another one was faster. */
@@ -127,12 +139,22 @@ final class JobLedger {
                 "somebody else ended the batch write with the number " + job.number() + ": its rows are not visible");
     }
 
-    /** Gives a batch write up, as far as the quorum can be told. */
-    void abort(JobNumber job, Collection<Ending> endings) throws IOException {
-        String key = SinkKeys.jobKey(job.number());
-        leftovers.abort(endings, key, job.version());
-        byte[] done = done(job);
-        keys.commit(new Txn().compare(key, job.version()).put(key, done), Witness.put(key, done));
+    /**
+     * Gives a batch write up, as far as the quorum can be told: no task of it begins any more, and what tasks have opened is
+     * aborted, also by those that were killed and told nothing. What it returns is for {@link #lookAgain}.
+     */
+    JobNumber abort(JobNumber job, Collection<Ending> endings) throws IOException {
+        leftovers.giveUp(endings);
+        JobNumber ended = new JobNumber(job.job(), job.number(), put(SinkKeys.jobKey(job.number()), job.version(), done(job)));
+        lookAgain(ended);
+        return ended;
+    }
+
+    /** Aborts what tasks of a write that has ended opened meanwhile; nothing where the write was not its caller's any more. */
+    void lookAgain(JobNumber ended) {
+        if (ended.version() != 0) {
+            leftovers.sweep(SinkKeys.jobTransactions(ended.number()), SinkKeys.jobKey(ended.number()), ended.version(), List.of());
+        }
     }
 
     private byte[] done(JobNumber job) {

@@ -16,6 +16,9 @@ final class SinkBatchWrite implements BatchWrite {
     private static final Logger LOG = LoggerFactory.getLogger(SinkBatchWrite.class);
     private static final long SETTLE_MS_MAX = 5_000;
 
+    /** Spark calls {@link #abort} while it still ends the other tasks of the write. */
+    private static final long STRAGGLERS_MS = 500;
+
     private final SinkOptions options;
     private final SinkColumns columns;
     private final String run = SparkRun.id();
@@ -67,9 +70,13 @@ final class SinkBatchWrite implements BatchWrite {
             app.abort(messages);
         } else if (job != null) {
             try {
-                client().jobs().abort(job, TaskReport.endings(TaskReport.of(messages)));
+                JobNumber ended = client().jobs().abort(job, TaskReport.endings(TaskReport.of(messages)));
+                Thread.sleep(STRAGGLERS_MS);
+                client().jobs().lookAgain(ended);
             } catch (IOException error) {
                 LOG.warn("the write with the number {} is left to its time limit: {}", job.number(), error.getMessage());
+            } catch (InterruptedException interrupted) {
+                Thread.currentThread().interrupt();
             }
         }
         LOG.warn("the query failed; none of its rows is visible");

@@ -69,9 +69,39 @@ class JobLedgerTest {
     void aWriteThatSomebodyElseEndedIsNotCommitted() throws IOException {
         JobNumber job = ledger.claim("one", DRIVER);
         ledger.abort(job, List.of());
+        List<EndTxn> aborted = keys.ends();
         nowMs++;
         assertEquals("somebody else ended the batch write with the number 0: its rows are not visible",
                 assertThrows(SinkFailedException.class, () -> ledger.commit(job, ENDINGS)).getMessage());
-        assertEquals(List.of(), keys.ends());
+        assertEquals(aborted, keys.ends());
+    }
+
+    @Test
+    void anAbortEndsWhatKilledTasksLeftOpen() throws IOException {
+        JobNumber ended = ledger.abort(ledger.claim("one", DRIVER), ENDINGS);
+        List<EndTxn> both = List.of(new EndTxn(99, (short) 0, false), new EndTxn(100, (short) 3, false));
+        assertEquals(both, keys.ends().subList(keys.ends().size() - 2, keys.ends().size()));
+        int before = keys.ends().size();
+        ledger.lookAgain(ended);
+        assertEquals(before + 2, keys.ends().size());
+    }
+
+    @Test
+    void anAbortOfANumberThatAnotherWriteTookEndsOnlyItsOwn() throws IOException {
+        JobNumber job = ledger.claim("one", DRIVER);
+        nowMs += 24 * 3600 * 1000 + 1;
+        ledger.claim("two", DRIVER);
+        ledger.lookAgain(ledger.abort(job, ENDINGS));
+        assertEquals(List.of(new EndTxn(100, (short) 3, false)), keys.ends());
+    }
+
+    @Test
+    void theNextWriteEndsWhatWasOpenedBehindTheLastLook() throws IOException {
+        ledger.abort(ledger.claim("one", DRIVER), List.of());
+        int before = keys.ends().size();
+        assertEquals(1, ledger.claim("two", DRIVER).number());
+        assertEquals(before + 2, keys.ends().size());
+        ledger.claim("three", DRIVER);
+        assertEquals(before + 4, keys.ends().size(), "of the write that has ended alone");
     }
 }
