@@ -17,6 +17,7 @@ from raftlake.ports.tier import (
     TierFailure,
 )
 from raftlake.raft.types import Epoch, Offset
+from raftlake.replica.disk.findings import Findings
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.tiering.led import LedPartition
 from raftlake.replica.tiering.remote_log import RemoteLog
@@ -45,7 +46,9 @@ class World:
         keys: Any = self.keys
         self.counts = TierCounts()
         remote_log = RemoteLog(self.ground.engine, keys, is_on=True)
-        self.led = LedPartition(self.ground.engine, keys, self.tier, self.partition, remote_log, self.counts)
+        self.led = LedPartition(
+            self.ground.engine, keys, self.tier, self.partition, remote_log, self.counts, Findings(self.ground.engine)
+        )
         self.led.learn()
 
     def close_segment(self) -> None:

@@ -15,6 +15,7 @@ from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.keys import INCARNATION_KEY, tier_key, tier_segment_key
 from raftlake.ports.tier import Lineage, LineageFacts, RemoteSegment, TierError, TierFailure
 from raftlake.raft.types import Epoch, Offset
+from raftlake.replica.disk.findings import Findings
 from raftlake.replica.kv.outcomes import ProposeStatus
 from raftlake.replica.kv.tier_gate import refusal_of_tier
 from raftlake.replica.partition.partition import Partition
@@ -72,7 +73,9 @@ class World:
     def lead(self) -> None:
         keys: Any = self.keys
         remote_log = RemoteLog(self.ground.engine, keys, is_on=True)
-        self.led = LedPartition(self.ground.engine, keys, self.tier, self.partition, remote_log, TierCounts())
+        self.led = LedPartition(
+            self.ground.engine, keys, self.tier, self.partition, remote_log, TierCounts(), Findings(self.ground.engine)
+        )
         self.led.learn()
 
     def recovered(self, name: str) -> None:

@@ -8,8 +8,11 @@ has changed the table, local disks are held first (`holder`).
 
 from __future__ import annotations
 
+from functools import partial
+
 from raftlake.kv.strict_json import Refused
 from raftlake.ports.tier import RemoteTier, TierError, TierFailure
+from raftlake.replica.disk.findings import Findings
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.partition.partition import Partition
@@ -34,14 +37,17 @@ class LedPartition:
         partition: Partition,
         remote_log: RemoteLog,
         counts: TierCounts,
+        findings: Findings,
     ) -> None:
         self._keys = CurrentKeys(engine, kv)
-        self.adopter = Adopter(engine, kv, tier, partition, remote_log, counts, self.go_on)
-        self.copier = Copier(engine, kv, tier, partition, counts, self.go_on)
-        self.checker = Checker(engine, kv, tier, partition, counts, self.go_on)
-        self.remover = Remover(engine, kv, tier, partition, counts, self.go_on)
+        # An answer calls it, outside the turns that look for damage of the log.
+        go_on = partial(findings.guarded, partition.group, self.go_on)
+        self.adopter = Adopter(engine, kv, tier, partition, remote_log, counts, go_on)
+        self.copier = Copier(engine, kv, tier, partition, counts, go_on)
+        self.checker = Checker(engine, kv, tier, partition, counts, go_on)
+        self.remover = Remover(engine, kv, tier, partition, counts, go_on)
         others: list[Step] = [self.adopter, self.copier, self.checker, self.remover]
-        self.holder = Holder(engine, kv, tier, partition, others, counts, self.go_on)
+        self.holder = Holder(engine, kv, tier, partition, others, counts, go_on)
         #: In the order of their turns.
         self._steps: list[Step] = [self.copier, self.checker, self.remover]
         self.epoch = partition.core.epoch

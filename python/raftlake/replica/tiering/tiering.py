@@ -186,7 +186,7 @@ class Tiering:
             led.close()
             led = watched.led = None
         if leads and led is None and tier is not None:
-            watched.led = LedPartition(self._engine, self._kv, tier, partition, self._remote_log, self.counts)
+            watched.led = LedPartition(self._engine, self._kv, tier, partition, self._remote_log, self.counts, self._findings)
         if watched.led is not None:
             watched.led.learn()
 
