@@ -46,9 +46,8 @@ class World:
         keys: Any = self.keys
         self.counts = TierCounts()
         remote_log = RemoteLog(self.ground.engine, keys, is_on=True)
-        self.led = LedPartition(
-            self.ground.engine, keys, self.tier, self.partition, remote_log, self.counts, Findings(self.ground.engine)
-        )
+        self.findings = Findings(self.ground.engine)
+        self.led = LedPartition(self.ground.engine, keys, self.tier, self.partition, remote_log, self.counts, self.findings)
         self.led.learn()
 
     def close_segment(self) -> None:

@@ -25,7 +25,7 @@ Reading order:
 - `kv`, `kv_answers`, `sse`: the key-value space over HTTP; the meaning of its answers; server-sent events.
 
 Callers: programs of users, `cli`, `quickstart` and `pyspark_raftlake`. The client calls `wire`, `kv/commands.py`,
-`kv/query_positions.py` and `errors`, and no node code.
+`kv/lenient_json.py`, `kv/query_positions.py` and `errors`, and no node code.
 
 Invariants:
 

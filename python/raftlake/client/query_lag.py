@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from raftlake.client.errors import QueryMissing
 from raftlake.client.types import LATEST, IsolationLevel, QueryLag
@@ -18,8 +18,8 @@ from raftlake.errors import RaftlakeError
 from raftlake.kv.query_positions import ROOT, Sources, Standing, query_prefix
 
 if TYPE_CHECKING:
-    from raftlake.client.aio import AsyncClient
-    from raftlake.client.types import KvEntry, TopicDescription
+    from raftlake.client.kv import AsyncKv
+    from raftlake.client.types import KvEntry, Record, TopicDescription
 
 #: Partitions that are asked at once for the time of a record.
 _READS_MAX = 16
@@ -27,8 +27,38 @@ _READS_MAX = 16
 _READ_BYTES = 4096
 
 
+class Asked(Protocol):
+    """What is asked of the client."""
+
+    @property
+    def kv(self) -> AsyncKv: ...
+
+    async def topics(self, names: Iterable[str] | None = None) -> tuple[TopicDescription, ...]: ...
+
+    async def list_offsets(
+        self,
+        topic: str,
+        timestamps: Mapping[int, int],
+        *,
+        isolation: IsolationLevel = ...,
+        timeout_ms: float | None = ...,
+    ) -> dict[int, int]: ...
+
+    async def read(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = ...,
+        max_records: int | None = ...,
+        max_wait_ms: int = ...,
+        isolation: IsolationLevel = ...,
+    ) -> list[Record]: ...
+
+
 async def query_lags(
-    client: AsyncClient, query: str | None, topic: str | None, *, with_times: bool, timeout_ms: float | None
+    client: Asked, query: str | None, topic: str | None, *, with_times: bool, timeout_ms: float | None
 ) -> tuple[QueryLag, ...]:
     """Of the queries with this id or name, or of all."""
     prefix = ROOT if query is None else await _prefix_of(client, query, timeout_ms)
@@ -45,7 +75,7 @@ async def query_lags(
     return tuple(await _with_times(client, lags) if with_times else lags)
 
 
-async def forget_query(client: AsyncClient, query: str, timeout_ms: float | None) -> tuple[QueryLag, ...]:
+async def forget_query(client: Asked, query: str, timeout_ms: float | None) -> tuple[QueryLag, ...]:
     """Deletes the keys of a query, and returns what they said, without ends."""
     prefix = query_prefix(query)
     entries = await _entries(client, prefix, timeout_ms)
@@ -55,14 +85,14 @@ async def forget_query(client: AsyncClient, query: str, timeout_ms: float | None
     return tuple(_lag(each) for each in _standings(entries))
 
 
-async def _prefix_of(client: AsyncClient, query: str, timeout_ms: float | None) -> str:
+async def _prefix_of(client: Asked, query: str, timeout_ms: float | None) -> str:
     """What the keys begin with that tell of a query: those of its own, unless that is the name of some."""
     prefix = query_prefix(query)
     page = await client.kv.list(prefix, limit=1, timeout_ms=timeout_ms)
     return prefix if page.entries else ROOT
 
 
-async def _entries(client: AsyncClient, prefix: str, timeout_ms: float | None) -> list[KvEntry]:
+async def _entries(client: Asked, prefix: str, timeout_ms: float | None) -> list[KvEntry]:
     found: list[KvEntry] = []
     after: str | None = None
     while True:
@@ -80,7 +110,7 @@ def _standings(entries: Iterable[KvEntry]) -> list[Standing]:
     return list(sources.standings())
 
 
-async def _with_ends(client: AsyncClient, standings: list[Standing], timeout_ms: float | None) -> list[QueryLag]:
+async def _with_ends(client: Asked, standings: list[Standing], timeout_ms: float | None) -> list[QueryLag]:
     """With the high watermarks. A topic that was deleted has none, nor has one that was created again under its name: its
     offsets mean other records."""
     asked: dict[str, set[int]] = defaultdict(set)
@@ -120,7 +150,7 @@ def _lag(standing: Standing, end: int | None = None) -> QueryLag:
     )
 
 
-async def _with_times(client: AsyncClient, lags: list[QueryLag]) -> list[QueryLag]:
+async def _with_times(client: Asked, lags: list[QueryLag]) -> list[QueryLag]:
     """With the times of the first records that wait."""
     room = asyncio.Semaphore(_READS_MAX)
 
@@ -133,7 +163,7 @@ async def _with_times(client: AsyncClient, lags: list[QueryLag]) -> list[QueryLa
     return list(await asyncio.gather(*(ask(lag) for lag in lags)))
 
 
-async def _time_at(client: AsyncClient, lag: QueryLag) -> int | None:
+async def _time_at(client: Asked, lag: QueryLag) -> int | None:
     """Of the first record at or behind a position. None where it cannot be read: it was deleted, or only markers are there."""
     try:
         records = await client.read(

@@ -25,10 +25,10 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 from urllib.parse import quote, unquote
 
 from raftlake.kv.commands import OPERATIONS_MAX
+from raftlake.kv.lenient_json import facts_of, number_of, text_of
 
 ROOT = "/sinks/"
 APPS = ROOT + "apps/"
@@ -110,40 +110,40 @@ def encode(value: Owner | CommittedBatch | Job) -> bytes:
 
 def decode_owner(value: bytes | None) -> Owner:
     """What is not there is empty: whatever stands in the key is an owner, and not this run."""
-    facts = _facts(value)
+    facts = facts_of(value)
     before = facts.get("before")
     return Owner(
-        run=_text(facts, "run"),
-        query=_text(facts, "query"),
-        host=_text(facts, "host"),
-        pid=_number(facts, "pid"),
-        since_ms=_number(facts, "since_ms"),
-        generation=_number(facts, "generation"),
+        run=text_of(facts, "run"),
+        query=text_of(facts, "query"),
+        host=text_of(facts, "host"),
+        pid=number_of(facts, "pid"),
+        since_ms=number_of(facts, "since_ms"),
+        generation=number_of(facts, "generation"),
         before=tuple(map(str, before)) if isinstance(before, list) else (),
     )
 
 
 def decode_batch(value: bytes | None) -> CommittedBatch:
     """Batch -1 where the key tells none."""
-    facts = _facts(value)
+    facts = facts_of(value)
     topics = facts.get("topics")
     return CommittedBatch(
-        batch=_number(facts, "batch", -1),
-        run=_text(facts, "run"),
-        rows=_number(facts, "rows"),
-        tasks=_number(facts, "tasks"),
-        at_ms=_number(facts, "at_ms"),
+        batch=number_of(facts, "batch", -1),
+        run=text_of(facts, "run"),
+        rows=number_of(facts, "rows"),
+        tasks=number_of(facts, "tasks"),
+        at_ms=number_of(facts, "at_ms"),
         topics={str(name): int(rows) for name, rows in topics.items()} if isinstance(topics, dict) else {},
     )
 
 
 def decode_job(value: bytes | None) -> Job:
-    facts = _facts(value)
+    facts = facts_of(value)
     return Job(
-        job=_text(facts, "job"),
-        host=_text(facts, "host"),
-        pid=_number(facts, "pid"),
-        since_ms=_number(facts, "since_ms"),
+        job=text_of(facts, "job"),
+        host=text_of(facts, "host"),
+        pid=number_of(facts, "pid"),
+        since_ms=number_of(facts, "since_ms"),
         is_done=facts.get("is_done") is True,
     )
 
@@ -189,21 +189,3 @@ def job_transactions(number: int) -> str:
 
 def job_transactional_id(number: int, partition: int, attempt: int) -> str:
     return f"{job_transactions(number)}{partition}.{attempt}"
-
-
-def _facts(value: bytes | None) -> dict[str, Any]:
-    try:
-        facts = json.loads(value or b"{}")
-    except ValueError:
-        return {}
-    return facts if isinstance(facts, dict) else {}
-
-
-def _text(facts: Mapping[str, Any], name: str) -> str:
-    found = facts.get(name)
-    return found if isinstance(found, str) else ""
-
-
-def _number(facts: Mapping[str, Any], name: str, default: int = 0) -> int:
-    found = facts.get(name)
-    return found if type(found) is int else default

@@ -9,6 +9,7 @@ Reading order:
 - `commands`: the transactions that a client may ask for, and their bytes in a log record.
 - `keys`: the names of the reserved keys below `/raftlake/`.
 - `strict_json`: reading the JSON of reserved keys, alike on all nodes.
+- `lenient_json`: reading the JSON of keys of users, whatever stands there.
 - `query_positions`: keys of users that `client` and `runtime` know: how far streaming queries are.
 - `machine`: `StateMachine` applies committed commands and answers reads.
 - `keyspace`: the keys and their entries, in leaves of neighbouring keys; a leaf that a frozen view shares is copied before a
@@ -19,9 +20,9 @@ Reading order:
 - `quota`: the room that is left for one more command, with the commands under way counted at their worst.
 - `frozen`, `snapshot`, `restoration`: the space at one offset in slices; the bytes of a snapshot; the way back from a snapshot.
 
-Callers: `replica/kv/service.py` owns the `StateMachine` of a node, and `runtime/http` reads it. `client` imports `commands`
-and `query_positions` alone. `runtime/recovery` reads the keys of a stopped node. `sim` replays committed logs. The package
-imports `errors` and nothing else.
+Callers: `replica/kv/service.py` owns the `StateMachine` of a node, and `runtime/http` reads it. `client` imports `commands`,
+`lenient_json` and `query_positions` alone. `runtime/recovery` reads the keys of a stopped node. `sim` replays committed logs.
+The package imports `errors` and nothing else.
 
 Invariants:
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from raftlake.kv.lenient_json import facts_of, number_of, text_of
+
 ROOT = "/sources/"
 _POSITIONS = "positions/"
 #: Characters of a digest. Two sources of one query are told apart by it.
@@ -109,7 +111,7 @@ def decode(value: bytes | None) -> SourcePosition | None:
     """None where the value is no position."""
     if value is not None and len(value) > BYTES_MAX:
         return None
-    facts = _facts(value)
+    facts = facts_of(value)
     offsets = _offsets(facts.get("offsets"))
     if offsets is None:
         return None
@@ -117,19 +119,19 @@ def decode(value: bytes | None) -> SourcePosition | None:
         offsets=offsets,
         batch_ms=_number(facts, "batch_ms"),
         seen_ms=_number(facts, "seen_ms"),
-        run=_text(facts, "run"),
-        writer=_text(facts, "writer"),
+        run=text_of(facts, "run"),
+        writer=text_of(facts, "writer"),
         generation=_number(facts, "generation"),
-        name=_text(facts, "name"),
-        reads=_text(facts, "reads"),
-        host=_text(facts, "host"),
+        name=text_of(facts, "name"),
+        reads=text_of(facts, "reads"),
+        host=text_of(facts, "host"),
         pid=_number(facts, "pid"),
     )
 
 
 def decode_topic_id(value: bytes | None) -> str | None:
     """The id of a topic in hexadecimal digits; None where the value is none."""
-    found = _facts(value).get("topic_id")
+    found = facts_of(value).get("topic_id")
     if not isinstance(found, str) or len(found) != 32:
         return None
     return found if all(digit in "0123456789abcdef" for digit in found) else None
@@ -212,20 +214,6 @@ def _offsets(found: object) -> dict[str, dict[int, int]] | None:
     return offsets
 
 
-def _facts(value: bytes | None) -> dict[str, Any]:
-    try:
-        facts = json.loads(value or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
-
-
-def _text(facts: Mapping[str, Any], name: str) -> str:
-    """Without halves of characters: no output takes them."""
-    found = facts.get(name)
-    return found.encode(errors="replace").decode() if isinstance(found, str) else ""
-
-
 def _number(facts: Mapping[str, Any], name: str) -> int:
-    found = facts.get(name)
-    return found if type(found) is int and 0 <= found <= _OFFSET_MAX else 0
+    found = number_of(facts, name)
+    return found if 0 <= found <= _OFFSET_MAX else 0
