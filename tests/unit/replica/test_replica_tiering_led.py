@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ledkit import DAMAGED, INTERVAL_MS, KEY, LOST, World, copied_world, facts, file
+from raftlake.errors import DamagedData
 from raftlake.kv.commands import Put, Txn
 from raftlake.kv.strict_json import Refused
 from raftlake.ports.tier import (
@@ -164,3 +165,17 @@ def test_an_error_goes_with_its_cause_also_where_nothing_is_left_to_do() -> None
     world.put(replace(world.tiered, checked_offset=world.tiered.end_offset))
     world.go_on(INTERVAL_MS)
     assert world.led.error is None
+
+
+@pytest.mark.parametrize("name", ["adopter", "copier", "checker", "remover", "holder"])
+def test_damage_that_a_step_meets_after_an_answer_is_noted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer lets the next step act outside the turn that looks for damage: seed 950000278 ended a node there."""
+    world = World()
+    damage = DamagedData("the batch at 8 cannot be read", offset=8)
+
+    def meet_damage() -> None:
+        raise damage
+
+    monkeypatch.setattr(world.led.copier, "go_on", meet_damage)
+    getattr(world.led, name)._then()
+    assert world.findings.take() == {world.partition.group: damage}
