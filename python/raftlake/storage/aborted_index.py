@@ -2,9 +2,10 @@
 holds the marker of one.
 
 The format is Kafka's (`wire.aborted_index`). A file grows unsynced; `sync` comes before a start point relies on it. What a
-crash leaves behind the last start point is dropped by the start. Only the number of entries of each file is kept in memory. A
+crash leaves behind the last start point is dropped by the start. The number of entries of each file is kept in memory. A
 question looks for its first entry by bisection in the file down to `READ_ENTRIES`, which it reads at once: most files have no
-more. The file of a segment is deleted with it (`segment`, `reset`).
+more. The index keeps what it read last for the next question, which a consumer asks a few records further on. The file of a
+segment is deleted with it (`segment`, `reset`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import re
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, takewhile
 from math import inf
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from raftlake.errors import CorruptBatch, StorageError
 from raftlake.raft.types import Offset
@@ -32,12 +35,37 @@ from raftlake.storage.files import (
 )
 from raftlake.wire.aborted_index import ENTRY, AbortedTransaction, decode, encode, overlapping
 
+T = TypeVar("T")
+
 SUFFIX = ".txnindex"
 _NAME = re.compile(r"(\d{20})\.txnindex", re.ASCII)
 #: Entries that are read together.
 READ_ENTRIES = 512
 #: In an entry: the offset of its marker.
 _MARKER, _MARKER_AT = struct.Struct(">q"), 18
+
+
+class _Piece(NamedTuple):
+    """Entries of one file, as they stand in it."""
+
+    base: Offset
+    #: Of its first entry in the file.
+    number: int
+    #: At most `READ_ENTRIES` whole entries.
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.number + len(self.data) // ENTRY.size
+
+    def has_first(self, base: Offset, count: int, start: Offset) -> bool:
+        """Whether the first entry is here that has a marker at or behind `start`, of a file of `count` entries; or none of the
+        file has one."""
+        if base != self.base or not self.data:
+            return False
+        if self.number > 0 and _marker_in(self.data, 0) >= start:
+            return False
+        return self.end >= count or _marker_in(self.data, len(self.data) - ENTRY.size) >= start
 
 
 class FileAbortedIndex:
@@ -57,6 +85,8 @@ class FileAbortedIndex:
         self._known: dict[Offset, int] | None = None
         self._unsynced: set[Offset] = set()
         self._names_changed = False
+        #: What the last question read. Entries come behind it while it stands here; whoever removes some, forgets it.
+        self._recent: _Piece | None = None
 
     def _clean_until(self) -> Offset:
         return self._told_clean_until() or Offset(0)
@@ -109,6 +139,7 @@ class FileAbortedIndex:
             self._names_changed = False
 
     def truncate_to(self, end_offset: Offset) -> None:
+        self._recent = None
         counts = self._counts()
         try:
             for base in [base for base in counts if base >= end_offset]:
@@ -126,6 +157,7 @@ class FileAbortedIndex:
     def drop_below(self, clean_until: Offset) -> None:
         """Compaction has removed the records of all aborted transactions whose markers are below that offset: nobody needs
         their entries. Raises StorageError."""
+        self._recent = None
         bases = self._segment_bases()
         counts = self._counts()
         for base in [base for base in counts if base < clean_until]:
@@ -138,18 +170,21 @@ class FileAbortedIndex:
                 self.forget(base)
                 continue
             kept = list(self._read_from(base, counts[base], clean_until))
+            self._recent = None
             if len(kept) < counts[base]:
                 replace_file(file, encode(kept))
                 counts[base] = len(kept)
 
     def forget(self, base: Offset) -> None:
         """Somebody has deleted the file of a segment."""
+        self._recent = None
         if self._known is not None:
             self._known.pop(base, None)
         self._unsynced.discard(base)
 
     def forget_all(self) -> None:
         """Somebody has deleted the files."""
+        self._recent = None
         self._known = None
         self._unsynced.clear()
 
@@ -206,32 +241,33 @@ class FileAbortedIndex:
 
     def _read_from(self, base: Offset, count: int, start: Offset) -> Iterator[AbortedTransaction]:
         """The entries of a file with a marker at or behind `start`. Raises StorageError."""
-        file = self.file(base)
-        try:
-            descriptor = open_file(file, os.O_RDONLY)
+        piece = self._recent
+        if piece is None or not piece.has_first(base, count, start):
+            piece = self._recent = self._read(base, lambda descriptor: _Piece(base, *_around(descriptor, count, start)))
+        first = _first_in(piece.data, start)
+        while piece.data:
             try:
-                position, data = _around(descriptor, count, start)
-                while data:
-                    yield from decode(memoryview(data)[_first_in(data, start) * ENTRY.size :], base)
-                    position += len(data) // ENTRY.size
-                    data = read_at(descriptor, min(READ_ENTRIES, count - position) * ENTRY.size, position * ENTRY.size)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise storage_error("read", file, error) from error
-        except CorruptBatch as error:
-            raise StorageError(f"{file} is damaged: {error}. The next start makes it anew") from error
+                yield from decode(memoryview(piece.data)[first * ENTRY.size :], base)
+            except CorruptBatch as error:
+                raise StorageError(f"{self.file(base)} is damaged: {error}. The next start makes it anew") from error
+            if piece.end >= count:
+                return
+            piece, first = self._read(base, partial(_behind, piece, count)), 0
 
-    def _first_from(self, base: Offset, count: int, start: Offset) -> int:
+    def _read(self, base: Offset, read: Callable[[int], T]) -> T:
+        """What `read` finds in a file, whose descriptor it is given. Raises StorageError."""
         try:
             descriptor = open_file(self.file(base), os.O_RDONLY)
             try:
-                position, data = _around(descriptor, count, start)
-                return position + _first_in(data, start)
+                return read(descriptor)
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise storage_error("read", self.file(base), error) from error
+
+    def _first_from(self, base: Offset, count: int, start: Offset) -> int:
+        number, data = self._read(base, lambda descriptor: _around(descriptor, count, start))
+        return number + _first_in(data, start)
 
 
 def _end_of(base: Offset, bases: Sequence[Offset]) -> float:
@@ -242,7 +278,7 @@ def _end_of(base: Offset, bases: Sequence[Offset]) -> float:
 
 def _around(descriptor: int, count: int, start: Offset) -> tuple[int, bytes]:
     """The number of an entry, and the entries from there on, at most `READ_ENTRIES`. The first one with a marker at or behind
-    `start` is among them, or follows them. Raises OSError."""
+    `start` is among them, where the file has one. Raises OSError."""
     low, high = 0, count
     while high - low > READ_ENTRIES:
         middle = (low + high) // 2
@@ -250,7 +286,13 @@ def _around(descriptor: int, count: int, start: Offset) -> tuple[int, bytes]:
             low = middle + 1
         else:
             high = middle
-    return low, read_at(descriptor, (high - low) * ENTRY.size, low * ENTRY.size)
+    return low, read_at(descriptor, min(READ_ENTRIES, count - low) * ENTRY.size, low * ENTRY.size)
+
+
+def _behind(piece: _Piece, count: int, descriptor: int) -> _Piece:
+    """The entries of the file behind `piece`, at most `READ_ENTRIES` of `count`. Raises OSError."""
+    size = min(READ_ENTRIES, count - piece.end) * ENTRY.size
+    return _Piece(piece.base, piece.end, read_at(descriptor, size, piece.end * ENTRY.size))
 
 
 def _first_in(data: bytes, start: Offset) -> int:

@@ -70,6 +70,63 @@ def test_a_long_file_is_read_from_its_first_useful_entry_on(tmp_path: Path, monk
     assert read == [READ_ENTRIES], "one read is enough"
 
 
+def test_questions_of_one_reader_read_each_piece_of_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [AbortedTransaction(7, 20 + 2 * n, 21 + 2 * n, 22 + 2 * n) for n in range(2 * READ_ENTRIES + 5)]
+    index = index_at(tmp_path, *entries)
+    opened: list[str] = []
+    open_file = aborted_index.open_file
+    monkeypatch.setattr(aborted_index, "open_file", lambda file, flags: opened.append(str(file)) or open_file(file, flags))
+    for entry in entries:
+        assert index.find(Offset(entry.first_offset), Offset(entry.last_offset)) == [entry]
+    assert len(opened) <= 6
+    opened.clear()
+    for _ in range(3):
+        assert index.find(Offset(entries[-1].last_offset + 1), END) == []
+    assert opened == []
+
+
+@pytest.mark.parametrize("asked", [0, 1, READ_ENTRIES - 1, READ_ENTRIES, READ_ENTRIES + 1, 2 * READ_ENTRIES])
+def test_what_was_read_before_changes_no_answer(tmp_path: Path, asked: int) -> None:
+    entries = [AbortedTransaction(7, 20 + 2 * n, 21 + 2 * n, 22 + 2 * n) for n in range(2 * READ_ENTRIES + 1)]
+    index = index_at(tmp_path, *entries)
+    for then in (0, asked - 1, asked, asked + 1, 0):
+        for number in (asked, then):
+            start = Offset(max(entries[min(number, len(entries) - 1)].last_offset, 0))
+            for further in (0, 1):
+                expected = [each for each in entries if each.last_offset >= start + further]
+                assert index.find(Offset(start + further), END) == expected
+
+
+def test_an_entry_that_comes_behind_what_was_read_is_found(tmp_path: Path) -> None:
+    index = index_at(tmp_path, *ENTRIES)
+    assert index.find(Offset(11), END) == ENTRIES[2:] and index.find(Offset(13), END) == []
+    more = [AbortedTransaction(5, 14, 15, 16), AbortedTransaction(5, 17, 18, 19)]
+    for entry in more:
+        index.append([entry])
+        assert index.find(Offset(13), END) == more[: more.index(entry) + 1]
+
+
+def test_what_is_gone_is_not_told_of_what_was_read_before(tmp_path: Path) -> None:
+    entries = [AbortedTransaction(1, 11 + 2 * n, 12 + 2 * n, 13 + 2 * n) for n in range(4)]
+    other = AbortedTransaction(9, 15, 16, 17)
+    index = index_at(tmp_path, *ENTRIES[:2], *entries)
+    assert index.find(Offset(11), END) == entries
+    index.truncate_to(Offset(15))
+    assert index.find(Offset(11), END) == entries[:2]
+    index.append([other])
+    assert index.find(Offset(11), END) == [*entries[:2], other]
+    index.drop_below(Offset(14))
+    assert index.find(Offset(0), END) == [entries[1], other]
+    (tmp_path / "00000000000000000010.txnindex").unlink()
+    index.forget(Offset(10))
+    assert index.find(Offset(11), END) == []
+    index.append([other])
+    assert index.find(Offset(11), END) == [other]
+    index.forget_all()
+    (tmp_path / "00000000000000000010.txnindex").write_bytes(encode(entries))
+    assert index.find(Offset(11), END) == entries
+
+
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
