@@ -63,7 +63,7 @@ class _Piece(NamedTuple):
         file has one."""
         if base != self.base or not self.data:
             return False
-        if self.number > 0 and _marker_in(self.data, 0) >= start:
+        if self.number > 0 and _marker_in(self.data, 0) > start:
             return False
         return self.end >= count or _marker_in(self.data, len(self.data) - ENTRY.size) >= start
 
@@ -157,7 +157,6 @@ class FileAbortedIndex:
     def drop_below(self, clean_until: Offset) -> None:
         """Compaction has removed the records of all aborted transactions whose markers are below that offset: nobody needs
         their entries. Raises StorageError."""
-        self._recent = None
         bases = self._segment_bases()
         counts = self._counts()
         for base in [base for base in counts if base < clean_until]:
