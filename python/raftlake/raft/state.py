@@ -65,6 +65,7 @@ class GroupState:
         "shares_log_start",
         "snapshot_id",
         "told_epochs",
+        "first_told_high_watermark",
         "told_high_watermark",
         "told_log_start",
         "tiered_end",
@@ -123,6 +124,8 @@ class GroupState:
 
         #: What the leader of this epoch last said to be committed, be it here or not; -1 before it has.
         self.told_high_watermark = Offset(-1)
+        #: What that leader said first. It covers all that anybody had seen to be committed when this replica started.
+        self.first_told_high_watermark = Offset(-1)
         #: The latest log start that a leader has told, up to our high watermark; 0 where none did. What lies below is deleted.
         self.told_log_start = FIRST_OFFSET
         self.shares_log_start = True

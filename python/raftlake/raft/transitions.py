@@ -213,7 +213,7 @@ def _set_election(group: GroupState, epoch: Epoch, leader_id: NodeId, voted_key:
         require(group.leader_id in (NO_LEADER, leader_id), f"second leader {leader_id} in epoch {epoch}")
         require(group.voted_key in (None, voted_key), f"second vote in epoch {epoch}")
     if epoch > group.epoch:
-        group.told_high_watermark = Offset(-1)
+        group.told_high_watermark = group.first_told_high_watermark = Offset(-1)
     group.epoch = epoch
     group.leader_id = leader_id
     group.voted_key = voted_key

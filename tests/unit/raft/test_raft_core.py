@@ -101,6 +101,23 @@ def test_a_follower_has_caught_up_with_all_that_its_leader_spoke_of() -> None:
     assert not replica.core.has_caught_up(Offset(12)), "a new leader may not know yet what is committed"
 
 
+def test_a_follower_that_stays_behind_its_leader_has_caught_up_with_what_was_committed_when_it_started() -> None:
+    replica = Replica.follower(epoch=3, log=LOG)
+    replica.answer_fetch(high_watermark=-1)
+    assert not replica.core.has_caught_up(Offset(9)), "the leader does not know yet what is committed"
+    for begin, end, told in ((9, 12, 14), (12, 14, 17), (14, 16, 20)):
+        replica.answer_fetch(batch(begin, end, 3), high_watermark=told)
+        replica.flush()
+    assert [replica.core.has_caught_up(Offset(offset)) for offset in (13, 14, 16)] == [False, True, True]
+    assert not replica.core.has_all_told(Offset(16)) and not replica.core.has_all_told(Offset(19))
+    assert replica.core.has_all_told(Offset(20))
+    replica.begin(3, 4)
+    replica.answer_fetch(high_watermark=-1)
+    assert not replica.core.has_caught_up(Offset(20)) and not replica.core.has_all_told(Offset(20))
+    replica.answer_fetch(batch(16, 18, 4), high_watermark=18)
+    assert replica.core.has_caught_up(Offset(18)) and not replica.core.has_caught_up(Offset(17))
+
+
 def test_each_step_hands_out_a_list_of_its_own() -> None:
     replica = Replica.follower(epoch=6)
     first = replica.answer_fetch(high_watermark=0)

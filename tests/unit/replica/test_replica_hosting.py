@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raftlake.errors import ErrorCode
+from raftlake.kv.commands import Put, Txn
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch, fetch_request, produce_request
@@ -48,3 +49,27 @@ def test_closing_a_group_answers_appends_fetches_and_reads_that_wait_for_it() ->
     assert appended and fetched and read
     assert fetched[0].topics[0].partitions[0].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert appended[0].topics[0].partitions[0].error is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_node_that_stays_behind_the_metadata_log_knows_its_topics() -> None:
+    """It fetches one command at a time, and each time the leader tells of more. Seed 950002061 refused appends for ever."""
+    cluster = Cluster(replica_fetch_bytes_max=1)
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader()
+    late = cluster.followers()[0].config.node_id
+    cluster.stop(late)
+
+    def put() -> None:
+        leader.kv.propose_anywhere(Txn(compares=(), ops=(Put("key", bytes(100)),)), lambda outcome: None)
+
+    for _ in range(20):
+        put()
+        cluster.run(20)
+    node = cluster.start(late)
+    behind: list[int] = []
+    for _ in range(400):
+        put()
+        cluster.run(2)
+        if group in node.partitions and node.partitions[group].in_force is not None:
+            behind.append(leader.kv.machine.applied_offset - node.kv.machine.applied_offset)
+    assert behind and min(behind) > 3, "it never had all that the leader told"

@@ -39,6 +39,8 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
     heard_from_leader(group, role, now_ms)
     is_first_told = group.told_high_watermark < 0
     group.told_high_watermark = max(group.told_high_watermark, response.high_watermark)
+    if is_first_told:
+        group.first_told_high_watermark = group.told_high_watermark
     if response.diverging is None:
         role.leader_high_watermark = response.high_watermark
     impairment.learn_log_end(group, response.leader_log_end)

@@ -62,7 +62,7 @@ class RemoteLog:
         if not self.is_on:
             return True
         metadata = self._engine.partitions.get(METADATA_GROUP)
-        return metadata is not None and metadata.core.has_caught_up(Offset(self._kv.machine.applied_offset))
+        return metadata is not None and metadata.core.has_all_told(Offset(self._kv.machine.applied_offset))
 
     @property
     def knows_deletions(self) -> bool:
