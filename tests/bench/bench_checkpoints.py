@@ -1,7 +1,7 @@
 """What a small micro-batch waits for its checkpoint: walCommit and commitOffsets, in the quorum and on the local disk.
 
 Each round runs one driver after the other (`checkpoint_driver`): a JVM keeps Hadoop's file systems, so that settings of one
-would reach the next one. The peers are Spark's defaults, the fastest settings that Spark has for a local disk, and Spark's
+would reach the next one. `configure` spares forks on a local disk, too. The peers are Spark's defaults, the fastest settings that Spark has for a local disk, and Spark's
 defaults on a disk where each call takes 20 ms more, as at a store behind a network (`SlowFileSystem.java`).
 """
 
@@ -50,7 +50,7 @@ def durations(kind: str, location: str, servers: tuple[str, str], slow: Path) ->
 
 
 def measure(directory: Path) -> Iterator[Result]:
-    default, best, far = Rounds(), Rounds(), Rounds()
+    default, best, far, near = Rounds(), Rounds(), Rounds(), Rounds()
     slow = build_slow(directory)
     with our_quorum(directory / "raftlake") as quorum:
         servers = (quorum.bootstrap_servers, quorum.http_servers)
@@ -59,7 +59,11 @@ def measure(directory: Path) -> Iterator[Result]:
             for rounds, kind, scheme in ((default, "default", ""), (best, "fastest", ""), (far, "slow", "slow:")):
                 rounds.ours.append(ours)
                 rounds.peers.append(durations(kind, f"{scheme}{directory / f'{kind}-{number}'}", servers, slow))
+            near.ours.append(durations("local", str(directory / f"local-{number}"), servers, slow))
+            near.peers.append(default.peers[-1])
     name = "checkpoint of a micro-batch"
     yield default.result(name=name, unit="ms", method=METHOD, peer="Spark's defaults, local disk", ratio_at_most=1 / 8)
     yield far.result(name=name, unit="ms", method=METHOD, peer="Spark's defaults, 20 ms a call", ratio_at_most=1 / 8)
     yield best.result(name=name, unit="ms", method=METHOD, peer="Spark's fastest, local disk", ratio_at_most=1)
+    local = f"{name}, local disk with configure"
+    yield near.result(name=local, unit="ms", method=METHOD, peer="Spark's defaults, local disk", ratio_at_most=1 / 8)

@@ -1,6 +1,6 @@
 """A driver of `bench_checkpoints`: runs small micro-batches, and prints how long their checkpoints took, as JSON.
 
-Arguments: the kind of checkpoints (quorum, default, fastest, slow), where they are, bootstrap servers, HTTP servers, and the
+Arguments: the kind of checkpoints (quorum, local, default, fastest, slow), where they are, bootstrap servers, HTTP servers, and the
 jar with SlowFileSystem.
 """
 
@@ -28,7 +28,7 @@ SLOW = {"spark.hadoop.fs.slow.impl": "io.raftlake.bench.SlowFileSystem"}
 kind, location, bootstrap, http, slow_jar = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.ui.showConsoleProgress", "false")
-if kind == "quorum":
+if kind in ("quorum", "local"):
     builder = configure(builder, bootstrap, http=http)
 settings = {"fastest": FASTEST, "slow": {**SLOW, "spark.jars": slow_jar}}
 for name, value in settings.get(kind, {}).items():

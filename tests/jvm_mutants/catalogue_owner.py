@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.jvm_mutants.catalogue import JvmMutant
 
 KNOWN = ("checkpoint.NewestBatchTest", "checkpoint.KnownBatchesTest", "checkpoint.OwnershipTest")
+LOCAL = ("checkpoint.LocalFilesTest", "checkpoint.CheckpointContractTest")
 WRITTEN = ("checkpoint.WrittenFilesTest", "checkpoint.KnownBatchesTest")
 
 OWNER_MUTANTS = (
@@ -87,5 +88,45 @@ OWNER_MUTANTS = (
         "            copy = null;\n            return ((Abortable) out).abort();",
         "            return ((Abortable) out).abort();",
         WRITTEN,
+    ),
+    JvmMutant(
+        "old-checksum-beside-a-new-file",
+        "a session without the jar refuses a checkpoint that goes on: its checksum is of the file before",
+        "checkpoint/LocalFile.java",
+        "            Files.deleteIfExists(checksumOf(target));\n",
+        "",
+        LOCAL,
+    ),
+    JvmMutant(
+        "checksum-of-a-deleted-file-stays",
+        "a session without the jar refuses a file that was deleted and written again",
+        "checkpoint/LocalFiles.java",
+        "            Files.deleteIfExists(LocalFile.checksumOf(doomed));\n",
+        "",
+        LOCAL,
+    ),
+    JvmMutant(
+        "two-drivers-take-one-name",
+        "two drivers on one local checkpoint both write the same batch",
+        "checkpoint/LocalFile.java",
+        "            Files.createLink(target, draft);",
+        "            Files.move(draft, target, StandardCopyOption.ATOMIC_MOVE);",
+        LOCAL,
+    ),
+    JvmMutant(
+        "end-of-a-buffer-is-lost",
+        "a file of exactly one buffer more loses its end",
+        "checkpoint/LocalFile.java",
+        "            drain();\n            channel.force(true);",
+        "            if (!buffer.hasRemaining()) {\n                drain();\n            }\n            channel.force(true);",
+        LOCAL,
+    ),
+    JvmMutant(
+        "set-file-system-is-passed-over",
+        "who mounts something else as local files has checkpoints beside it",
+        "checkpoint/LocalFiles.java",
+        "        return set.equals(LocalFileSystem.class.getName()) ||",
+        "        return set.length() > 0 ||",
+        LOCAL,
     ),
 )

@@ -1,6 +1,7 @@
 package io.raftlake.spark;
 
 import io.raftlake.spark.checkpoint.CheckpointFiles;
+import io.raftlake.spark.checkpoint.LocalFiles;
 import java.io.IOException;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
@@ -15,7 +16,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
 
 /**
  * The class of {@code spark.sql.streaming.checkpointFileManagerClass}: checkpoints at {@code raftlake://} belong to one query
- * run ({@link CheckpointFiles}). Those of other schemes are left to Spark's own manager, as if no class were set.
+ * run ({@link CheckpointFiles}). Those on a local disk go the fast way ({@link LocalFiles}), those of other schemes to Spark's own
+ * manager, as if no class were set.
  */
 public final class QuorumCheckpointFileManager implements CheckpointFileManager {
     private final CheckpointFileManager manager;
@@ -24,7 +26,13 @@ public final class QuorumCheckpointFileManager implements CheckpointFileManager 
     public QuorumCheckpointFileManager(Path path, Configuration conf) throws IOException {
         String given = path.toUri().getScheme();
         String scheme = given == null ? FileSystem.getDefaultUri(conf).getScheme() : given;
-        manager = RaftlakeFileSystem.SCHEME.equals(scheme) ? new CheckpointFiles(path, conf) : ofSpark(path, conf);
+        if (RaftlakeFileSystem.SCHEME.equals(scheme)) {
+            manager = new CheckpointFiles(path, conf);
+        } else if (LocalFiles.SCHEME.equals(scheme) && LocalFiles.isFor(conf)) {
+            manager = new LocalFiles(path, conf);
+        } else {
+            manager = ofSpark(path, conf);
+        }
     }
 
     private static CheckpointFileManager ofSpark(Path path, Configuration conf) throws IOException {

@@ -109,7 +109,7 @@ public final class CheckpointFiles implements CheckpointFileManager {
 
     /** Spark's methods name no checked exception, and its callers expect IOExceptions as they are. */
     @SuppressWarnings("unchecked")
-    private static <E extends Throwable> RuntimeException sneaky(Throwable error) throws E {
+    static <E extends Throwable> RuntimeException sneaky(Throwable error) throws E {
         throw (E) error;
     }
 

@@ -3,6 +3,7 @@
  *
  * <ul>
  *   <li>{@link io.raftlake.spark.checkpoint.CheckpointFiles}: the file manager of {@code raftlake://}.</li>
+ *   <li>{@link io.raftlake.spark.checkpoint.LocalFiles}: that of a local disk.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.Run}: which query run the calling thread works for.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.CheckpointRoot}: which checkpoint a path belongs to.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.Checkpoint}: the same for what is kept beside the files.</li>

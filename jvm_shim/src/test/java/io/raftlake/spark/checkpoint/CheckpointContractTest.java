@@ -22,6 +22,8 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
@@ -30,13 +32,17 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** What Spark asks of a file manager: of ours, of Spark's own through ours, and of Spark's own. */
+/** What Spark asks of a file manager: of ours in the quorum and on a local disk, of Spark's own through ours, and of Spark's own. */
 class CheckpointContractTest {
     enum Kind {
         RAFTLAKE,
+        LOCAL,
         OTHER_SCHEME,
         SPARK
     }
+
+    /** A file system that somebody has set. */
+    public static final class OtherLocal extends LocalFileSystem {}
 
     private final Configuration conf = Spaces.conf();
     private final String pipeline = Spaces.newPipeline();
@@ -47,6 +53,10 @@ class CheckpointContractTest {
     private Path root;
 
     private CheckpointFileManager manager(Kind kind) throws IOException {
+        if (kind == Kind.OTHER_SCHEME) {
+            // Whoever has a file system of their own for local files keeps it.
+            conf.setClass("fs.file.impl", OtherLocal.class, FileSystem.class);
+        }
         root = new Path(kind == Kind.RAFTLAKE ? "raftlake://" + pipeline + "/q" : directory.toUri() + "/q");
         CheckpointFileManager manager = kind == Kind.SPARK
                 ? new FileContextBasedCheckpointFileManager(root, conf)
