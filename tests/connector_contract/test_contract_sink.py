@@ -295,6 +295,37 @@ def test_a_streaming_write_names_a_topic_that_is_not_there(connector: Connector,
 # --- the catalog ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_table_that_no_topic_can_be_is_refused(both: dict[str, Connector], client: Client) -> None:
+    """Nothing of a CREATE is forgotten silently, and what SHOW CREATE TABLE prints makes such a table again."""
+    spark = both[JAVA].spark.newSession()
+    spark.conf.set("spark.sql.catalog.lake", "io.raftlake.spark.connector.RaftlakeCatalog")
+    spark.conf.set("spark.sql.catalog.lake.bootstrap.servers", both[JAVA].servers)
+    name = f"contract-create-{uuid.uuid4().hex[:8]}"
+    table = f"lake.`{name}`"
+    for statement, told in {
+        f"CREATE TABLE {table} USING delta": "a table of raftlake is a topic: leave out USING delta",
+        f"CREATE TABLE {table} COMMENT 'orders'": "a topic, which keeps no comment: leave out COMMENT",
+        f"CREATE TABLE {table} LOCATION '/tmp/x'": "a topic, which keeps no location: leave out LOCATION",
+        f"CREATE TABLE {table} TBLPROPERTIES(partitons=3)": "unknown property 'partitons' .*; did you mean 'partitions'?",
+        f"CREATE TABLE {table} TBLPROPERTIES(`retention.mss`=3)": "topic config retention.mss is not known here; accepted are ",
+        f"CREATE TABLE {table} TBLPROPERTIES(partitions=0)": "the property 'partitions' is '0', expected a whole number above 0",
+        "CREATE TABLE lake.`or ders`": "'or ders' is no name of a topic: .* letters a-z and A-Z, digits, '.', '_' and '-'",
+        "CREATE TABLE lake.`..`": "'..' is no name of a topic",
+    }.items():
+        with pytest.raises(Exception, match=told) as refused:
+            spark.sql(statement)
+        assert type(refused.value).__name__ == "IllegalArgumentException", refused.value
+        assert not spark.catalog.tableExists(table)
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.table("lake.`or ders`")
+    spark.sql(f"CREATE TABLE {table} USING raftlake TBLPROPERTIES(partitions=3)")
+    (shown,) = spark.sql(f"SHOW CREATE TABLE {table}").collect()
+    spark.sql(f"DROP TABLE {table}")
+    wait_until(lambda: not spark.catalog.tableExists(table), "the end of the topic", QUERY_TIMEOUT_S)
+    spark.sql(shown.createtab_stmt)
+    assert client.partitions(name) == [0, 1, 2]
+
+
 def test_topics_are_tables_of_a_catalog(both: dict[str, Connector], client: Client, tmp_path: Path) -> None:
     spark = both[JAVA].spark.newSession()
     spark.conf.set("spark.sql.catalog.lake", "io.raftlake.spark.connector.RaftlakeCatalog")

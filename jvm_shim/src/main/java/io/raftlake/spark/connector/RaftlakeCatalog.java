@@ -6,6 +6,7 @@ import io.raftlake.spark.log.KafkaLogs;
 import io.raftlake.spark.log.LogSettings;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.log.Logs.Topic;
+import io.raftlake.spark.quorum.RefusedException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
@@ -15,6 +16,8 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.concurrent.Callable;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
@@ -26,6 +29,7 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
@@ -33,17 +37,18 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  *
  * <p>A table is a topic, and has the columns of the source. Options of the catalog are those of source and sink that say where the
  * nodes are and how patient a client is, {@code includeHeaders} too. Properties of a new table are {@code partitions} (1) and
- * configs of topics.
+ * configs of topics; {@code topic_id} is passed over, so that what SHOW CREATE TABLE prints makes such a table again.
  *
  * <p>It stages tables so that Spark asks before it replaces one: without that, Spark would drop the topic first.
  */
 public final class RaftlakeCatalog implements StagingTableCatalog {
     private static final String PARTITIONS = "partitions";
     private static final long TIMEOUT_MS = 60_000;
+    private static final Pattern TOPIC = Pattern.compile("(?!\\.{1,2}$)[a-zA-Z0-9._-]{1,249}");
 
-    /** What Spark itself puts among the properties of a table. */
-    private static final Set<String> OF_SPARK = Set.of(PROP_LOCATION, PROP_IS_MANAGED_LOCATION, PROP_EXTERNAL, PROP_TABLE_TYPE,
-            PROP_COMMENT, PROP_COLLATION, PROP_PROVIDER, PROP_OWNER);
+    /** What Spark itself puts among the properties of a table, and what SHOW CREATE TABLE tells that only this topic can have. */
+    private static final Set<String> NOT_CONFIGS = Set.of(PROP_LOCATION, PROP_IS_MANAGED_LOCATION, PROP_EXTERNAL, PROP_TABLE_TYPE,
+            PROP_COMMENT, PROP_COLLATION, PROP_PROVIDER, PROP_OWNER, PARTITIONS, RaftlakeTable.TOPIC_ID);
 
     private static final Set<String> COLUMNS = columns();
 
@@ -79,12 +84,26 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
         return new KafkaLogs(new LogSettings(Bootstrap.parse(quorum.servers()), TIMEOUT_MS, Codec.NONE));
     }
 
-    private Optional<Topic> topic(Identifier table) {
+    /** What the quorum refuses is the user's to change, and is told without a stack of causes. */
+    private static <T> T asked(Callable<T> question) {
         try {
-            return table.namespace().length == 0 ? logs().topic(table.name()) : Optional.empty();
+            return question.call();
+        } catch (RefusedException refused) {
+            throw new IllegalArgumentException(refused.getMessage(), refused);
         } catch (IOException error) {
             throw new UncheckedIOException(error);
+        } catch (RuntimeException error) {
+            throw error;
+        } catch (Exception other) {
+            throw new IllegalStateException(other);
         }
+    }
+
+    private Optional<Topic> topic(Identifier table) {
+        if (table.namespace().length > 0 || !TOPIC.matcher(table.name()).matches()) {
+            return Optional.empty();
+        }
+        return asked(() -> logs().topic(table.name()));
     }
 
     @Override
@@ -92,11 +111,7 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
         if (namespace.length > 0) {
             throw new NoSuchNamespaceException(namespace);
         }
-        try {
-            return logs().topics("").stream().map(topic -> Identifier.of(namespace, topic)).toArray(Identifier[]::new);
-        } catch (IOException error) {
-            throw new UncheckedIOException(error);
-        }
+        return asked(() -> logs().topics("")).stream().map(topic -> Identifier.of(namespace, topic)).toArray(Identifier[]::new);
     }
 
     @Override
@@ -146,20 +161,43 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
         if (table.namespace().length > 0) {
             throw new NoSuchNamespaceException(table.namespace());
         }
+        if (!TOPIC.matcher(table.name()).matches()) {
+            throw new IllegalArgumentException("'" + table.name() + "' is no name of a topic: it takes 1 to 249 of the letters a-z "
+                    + "and A-Z, digits, '.', '_' and '-', and is neither '.' nor '..'");
+        }
         requireCreatable(info.columns(), info.partitions());
+        requireKept(info.properties());
         if (tableExists(table)) {
             throw new TableAlreadyExistsException(table);
         }
         Map<String, String> configs = new TreeMap<>();
         info.properties().forEach((property, value) -> {
-            if (!OF_SPARK.contains(property) && !property.startsWith(OPTION_PREFIX) && !property.equals(PARTITIONS)) {
+            if (!NOT_CONFIGS.contains(property) && !property.startsWith(OPTION_PREFIX)) {
                 configs.put(property, value);
             }
         });
-        try {
-            return RaftlakeTable.ofTopic(logs().ensureTopic(table.name(), partitions(info.properties()), configs), options);
-        } catch (IOException error) {
-            throw new UncheckedIOException(error);
+        int partitions = partitions(info.properties());
+        return RaftlakeTable.ofTopic(asked(() -> logs().ensureTopic(table.name(), partitions, configs)), options);
+    }
+
+    /** What a topic has no place for is refused, and not forgotten. Spark names its default format where nobody names one. */
+    private static void requireKept(Map<String, String> properties) {
+        String format = properties.getOrDefault(PROP_PROVIDER, RaftlakeProvider.FORMAT);
+        if (!format.equalsIgnoreCase(RaftlakeProvider.FORMAT) && !format.equalsIgnoreCase(SQLConf.get().defaultDataSourceName())) {
+            throw new IllegalArgumentException("a table of raftlake is a topic: leave out USING " + format);
+        }
+        for (Map.Entry<String, String> each : Map.of(PROP_COMMENT, "COMMENT", PROP_LOCATION, "LOCATION").entrySet()) {
+            if (properties.containsKey(each.getKey())) {
+                throw new IllegalArgumentException("a table of raftlake is a topic, which keeps no " + each.getKey() + ": leave out "
+                        + each.getValue());
+            }
+        }
+        for (String property : properties.keySet()) {
+            boolean isKnown = NOT_CONFIGS.contains(property) || property.contains(".");
+            if (!isKnown && !CloseNames.of(property, List.of(PARTITIONS), 1).isEmpty()) {
+                throw new IllegalArgumentException(
+                        "unknown property '" + property + "' of a table of raftlake; did you mean '" + PARTITIONS + "'?");
+            }
         }
     }
 
@@ -191,12 +229,10 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
         if (!tableExists(table)) {
             return false;
         }
-        try {
+        return asked(() -> {
             logs().deleteTopic(table.name());
             return true;
-        } catch (IOException error) {
-            throw new UncheckedIOException(error);
-        }
+        });
     }
 
     @Override

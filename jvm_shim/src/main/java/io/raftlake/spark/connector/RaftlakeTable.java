@@ -20,6 +20,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The topics that options name, as one table. */
 public final class RaftlakeTable implements SupportsRead, SupportsWrite, ReportsSinkMetrics {
+    static final String TOPIC_ID = "topic_id";
+
     private final StructType schema;
     private final Map<String, String> options;
     private final SinkProgress progress = new SinkProgress();
@@ -76,7 +78,7 @@ public final class RaftlakeTable implements SupportsRead, SupportsWrite, Reports
     /** Of a table of the catalog. */
     @Override
     public Map<String, String> properties() {
-        return topic == null ? Map.of() : Map.of("partitions", Integer.toString(topic.partitions()), "topic_id", topic.id());
+        return topic == null ? Map.of() : Map.of("partitions", Integer.toString(topic.partitions()), TOPIC_ID, topic.id());
     }
 
     @Override
