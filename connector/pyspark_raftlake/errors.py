@@ -27,7 +27,8 @@ class QuorumUnavailable(RaftlakeError):
     """The quorum was away for longer than the query may wait."""
 
     def __init__(self, what: str, tries: int, waited_ms: float, cause: Exception) -> None:
-        told = f"the quorum could not be asked for {what} in {waited_ms / 1000:.0f} s ({tries} tries): {cause}"
+        count = f"{tries} {'try' if tries == 1 else 'tries'}"
+        told = f"the quorum could not be asked for {what} in {waited_ms / 1000:.0f} s ({count}): {cause}"
         super().__init__(told if len(told) <= LINE_CHARACTERS_MAX else told[: LINE_CHARACTERS_MAX - 1] + "…")
 
 

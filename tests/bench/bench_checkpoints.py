@@ -1,8 +1,9 @@
 """What a small micro-batch waits for its checkpoint: walCommit and commitOffsets, in the quorum and on the local disk.
 
 Each round runs one driver after the other (`checkpoint_driver`): a JVM keeps Hadoop's file systems, so that settings of one
-would reach the next one. `configure` spares forks on a local disk, too. The peers are Spark's defaults, the fastest settings that Spark has for a local disk, and Spark's
-defaults on a disk where each call takes 20 ms more, as at a store behind a network (`SlowFileSystem.java`).
+would reach the next one. `configure` spares forks on a local disk, too. The peers are Spark's defaults, the fastest settings
+that Spark has for a local disk, and Spark's defaults on a disk where each call takes 20 ms more, as at a store behind a network
+(`SlowFileSystem.java`).
 """
 
 from __future__ import annotations

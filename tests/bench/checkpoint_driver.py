@@ -1,7 +1,7 @@
 """A driver of `bench_checkpoints`: runs small micro-batches, and prints how long their checkpoints took, as JSON.
 
-Arguments: the kind of checkpoints (quorum, local, default, fastest, slow), where they are, bootstrap servers, HTTP servers, and the
-jar with SlowFileSystem.
+Arguments: the kind of checkpoints (quorum, local, default, fastest, slow), where they are, bootstrap servers, HTTP servers, and
+the jar with SlowFileSystem.
 """
 
 from __future__ import annotations

@@ -18,8 +18,19 @@ from raftlake.wire.primitives import I32
 STAGING_BYTES = 64 * 1024
 #: Memory that is given to a large frame with its second read; more follows as its bytes arrive.
 FRAME_BYTES_FIRST = 1 << 20
+#: How an answer begins, and requests.
+_HTTP = frozenset((b"HTTP", b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI"))
 #: Enough of a frame to tell who sends it.
 BEGINNING_BYTES = 256
+
+
+def spoken(size: int) -> list[str]:
+    """The protocol whose first four bytes were taken for the size of a frame; empty where that is none of the usual ones."""
+    begins = size.to_bytes(4, "big", signed=True)
+    if begins in _HTTP:
+        return ["HTTP"]
+    # A record of a handshake, or an alert.
+    return ["TLS"] if begins[0] in (0x15, 0x16) and begins[1] == 3 else []
 
 
 class FrameDecoder:
@@ -97,7 +108,8 @@ class FrameDecoder:
         while staged - position >= 4:
             (size,) = I32.unpack_from(staging, position)
             if not 0 <= size <= self._frame_bytes_max:
-                self.failure = WireError(f"frame of {size} bytes, allowed are 0 to {self._frame_bytes_max}")
+                hint = "".join(f": the other end speaks {protocol}, and not Kafka's protocol" for protocol in spoken(size))
+                self.failure = WireError(f"frame of {size} bytes, allowed are 0 to {self._frame_bytes_max}{hint}")
                 if frames:
                     return frames
                 raise self.failure

@@ -194,6 +194,9 @@ def test_servers_are_parsed_or_refused_by_name() -> None:
     for wrong in ("", "host", "host:", ":1", "host:0", "host:65536", "host:x", "a:1,host"):
         with pytest.raises(ConfigError, match="bootstrap"):
             parse_servers(wrong)
+    for nothing in (None, 9092, b"a:1"):
+        with pytest.raises(ConfigError, match='bootstrap.servers: expected "host:port,host:port", got '):
+            parse_servers(nothing)  # type: ignore[arg-type]
 
 
 def test_settings_are_checked_when_the_client_is_made() -> None:

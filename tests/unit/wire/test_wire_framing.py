@@ -91,6 +91,22 @@ def test_bad_sizes_are_refused(size: int) -> None:
         decoder.buffer_updated(1)
 
 
+@pytest.mark.parametrize(
+    ("begins", "protocol"),
+    [(b"HTTP", "HTTP"), (b"GET ", "HTTP"), (b"POST", "HTTP"), (b"\x16\x03\x01\x02", "TLS"), (b"\x15\x03\x03\x00", "TLS")],
+)
+def test_another_protocol_is_named(begins: bytes, protocol: str) -> None:
+    with pytest.raises(WireError, match=f"the other end speaks {protocol}, and not Kafka's protocol"):
+        put(FrameDecoder(100 << 20), begins)
+
+
+def test_a_bad_size_that_is_no_protocol_names_none() -> None:
+    for begins in (b"HTTQ", b"\x16\x04\x00\x00", b"\x7f\x03\x00\x00"):
+        with pytest.raises(WireError, match="frame of") as refused:
+            put(FrameDecoder(100 << 20), begins)
+        assert "speaks" not in str(refused.value)
+
+
 def test_good_frames_before_a_bad_size_are_not_lost() -> None:
     decoder = FrameDecoder(100)
     assert put(decoder, framed(b"good") + b"\xff" * 4) == [b"good"]

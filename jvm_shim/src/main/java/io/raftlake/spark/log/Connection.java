@@ -122,11 +122,20 @@ final class Connection implements Closeable {
         return head.flip();
     }
 
+    /** Of an answer that cannot be so large: its first four bytes are those of another protocol, or garbage. */
+    static IOException notOurs(int size) {
+        String begins = new String(ByteBuffer.allocate(4).putInt(size).array(), StandardCharsets.ISO_8859_1);
+        boolean isTls = (begins.charAt(0) == 0x15 || begins.charAt(0) == 0x16) && begins.charAt(1) == 3;
+        String spoken = begins.equals("HTTP") ? "it speaks HTTP" : isTls ? "it speaks TLS"
+                : "it answered with a frame of " + size + " bytes";
+        return new IOException(spoken + ", and is no raftlake node's Kafka listener");
+    }
+
     private ByteBuffer receive(Deadline deadline) throws IOException {
         ByteBuffer size = fill(ByteBuffer.allocate(4), deadline);
         int bytes = size.getInt();
         if (bytes < 5 || bytes > FRAME_BYTES_MAX) {
-            throw new IOException("it answered with a frame of " + bytes + " bytes, and is no raftlake node's Kafka listener");
+            throw notOurs(bytes);
         }
         ByteBuffer frame = fill(ByteBuffer.allocate(bytes), deadline);
         int answered = frame.getInt();

@@ -134,7 +134,7 @@ final class Pipe implements Closeable {
                 }
                 int bytes = size.flip().getInt();
                 if (bytes < SMALLEST_FRAME_BYTES || bytes > Connection.FRAME_BYTES_MAX) {
-                    throw new IOException("it answered with a frame of " + bytes + " bytes, and is no raftlake node");
+                    throw Connection.notOurs(bytes);
                 }
                 size.clear();
                 frame = ByteBuffer.allocate(bytes);

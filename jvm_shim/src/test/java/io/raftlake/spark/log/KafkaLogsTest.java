@@ -21,12 +21,14 @@ import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.HexFormat;
 import java.util.Map;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** What the client makes of lost answers, errors and nodes that go: a scripted listener says so, and no clock is waited for. */
@@ -244,14 +246,19 @@ class KafkaLogsTest {
         assertEquals(0, sequenceOf(node.batches().get(1)));
     }
 
-    @Test
-    void aServerOfAnotherKindIsNamed() throws IOException {
-        try (ServerSocket web = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
+    @ParameterizedTest
+    @CsvSource({
+        "485454502f312e312034303020, it speaks HTTP",
+        "15030300020246, it speaks TLS",
+        "53534800312e3020, it answered with a frame of 1397966848 bytes",
+    })
+    void aServerOfAnotherKindIsNamed(String hex, String what) throws IOException {
+        try (ServerSocket other = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
             Thread thread = new Thread(() -> {
                 try {
                     while (true) {
-                        Socket socket = web.accept();
-                        socket.getOutputStream().write("HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(StandardCharsets.UTF_8));
+                        Socket socket = other.accept();
+                        socket.getOutputStream().write(HexFormat.of().parseHex(hex));
                     }
                 } catch (IOException closed) {
                     // The test is over.
@@ -259,9 +266,9 @@ class KafkaLogsTest {
             });
             thread.setDaemon(true);
             thread.start();
-            KafkaLogs hasty = logs(SHORT_MS, InetSocketAddress.createUnresolved("127.0.0.1", web.getLocalPort()));
+            KafkaLogs hasty = logs(SHORT_MS, InetSocketAddress.createUnresolved("127.0.0.1", other.getLocalPort()));
             IOException told = assertThrows(QuorumUnavailableException.class, () -> hasty.end(AT));
-            assertTrue(told.getMessage().contains("no raftlake node's Kafka listener"), told.getMessage());
+            assertTrue(told.getMessage().contains(what + ", and is no raftlake node's Kafka listener"), told.getMessage());
         }
     }
 
