@@ -60,7 +60,7 @@ def default_servers() -> str:
 
 def parse_servers(servers: str | Sequence[str]) -> tuple[Address, ...]:
     """`"h:p,h:p"` or a sequence of `"h:p"`; ConfigError names the part that is wrong."""
-    if not isinstance(servers, Sequence) or isinstance(servers, bytes):
+    if not isinstance(servers, str | list | tuple):
         raise ConfigError(f'bootstrap.servers: expected "host:port,host:port", got {servers!r}')
     parts = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses: list[Address] = []
