@@ -4,8 +4,12 @@ import io.raftlake.spark.connector.read.Asking;
 import io.raftlake.spark.connector.write.SinkKeys.Committed;
 import io.raftlake.spark.connector.write.SinkKeys.Driver;
 import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -24,6 +28,12 @@ final class AppWrite {
     private final SinkProgress progress;
     private Standing standing;
 
+    /** What the last commit left; null where it has to be asked. Whoever has taken the app since is met by the next commit. */
+    private Standing following;
+
+    /** Looks after the last batch, while Spark ends it and plans the next one. */
+    private CompletableFuture<Void> sweeping = CompletableFuture.completedFuture(null);
+
     AppWrite(SinkOptions options, String app, String run, String query, SinkProgress progress) {
         this.options = options;
         this.app = app;
@@ -38,7 +48,10 @@ final class AppWrite {
 
     /** Before the tasks of a batch. {@link SinkFencedException}: a newer run owns the sink. */
     Standing begin() {
-        standing = Asking.patiently(options.quorum().patience(), "the owner of the sink",
+        awaitSweep();
+        Standing known = following;
+        following = null;
+        standing = known != null ? known : Asking.patiently(options.quorum().patience(), "the owner of the sink",
                 () -> client().ledger().enter(app, run, query, Driver.current()));
         return standing;
     }
@@ -55,16 +68,37 @@ final class AppWrite {
         long rows = topics.values().stream().mapToLong(Long::longValue).sum();
         Committed batch = new Committed(number, run, rows, messages.length, System.currentTimeMillis(), topics);
         long begunAtNs = System.nanoTime();
-        boolean isNews = Asking.patiently(options.quorum().patience(), "the commit of batch " + number,
+        Ledger.Outcome outcome = Asking.patiently(options.quorum().patience(), "the commit of batch " + number,
                 () -> client().ledger().commit(standing, batch, TaskReport.endings(reports)));
         long committedAtNs = System.nanoTime();
-        LOG.info("batch {} of {}: {} rows{}", number, app, rows, isNews ? "" : " were visible already");
+        following = outcome.following();
+        LOG.info("batch {} of {}: {} rows{}", number, app, rows, outcome.isNews() ? "" : " were visible already");
+        sweeping = CompletableFuture.runAsync(this::sweepQuietly);
         try {
             client().leftovers().settle(reports.stream().map(TaskReport::transaction).toList(), SETTLE_MS_MAX);
             progress.committed(number, rows, messages.length, committedAtNs - begunAtNs, System.nanoTime() - committedAtNs);
-            sweep();
         } catch (IOException error) {
             LOG.warn("batch {} of {} is committed, and was not looked after: {}", number, app, error.getMessage());
+        }
+    }
+
+    /** A sweep would take the transactions of the next batch for left ones. */
+    private void awaitSweep() {
+        try {
+            sweeping.get();
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+            throw new UncheckedIOException(new InterruptedIOException("interrupted while the batch before was looked after"));
+        } catch (ExecutionException error) {
+            throw new IllegalStateException(error.getCause());
+        }
+    }
+
+    private void sweepQuietly() {
+        try {
+            sweep();
+        } catch (IOException | RuntimeException error) {
+            LOG.warn("open transactions of {} are left to their time limit: {}", app, error.getMessage());
         }
     }
 

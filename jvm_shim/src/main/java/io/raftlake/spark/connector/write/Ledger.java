@@ -78,8 +78,14 @@ final class Ledger {
         }
     }
 
-    /** Makes a batch visible; false where it is visible already. {@link SinkFencedException}: a newer run owns the app. */
-    boolean commit(Standing standing, Committed batch, Collection<Ending> endings) throws IOException {
+    /**
+     * What became of a commit. {@code isNews}: the batch was not visible before. {@code following}: how the run stands behind it;
+     * null where that has to be asked.
+     */
+    record Outcome(boolean isNews, Standing following) {}
+
+    /** Makes a batch visible, unless it is. {@link SinkFencedException}: a newer run owns the app. */
+    Outcome commit(Standing standing, Committed batch, Collection<Ending> endings) throws IOException {
         if (endings.size() > SinkKeys.TASKS_MAX) {
             throw new SinkFailedException("batch " + batch.batch() + " has rows of " + endings.size()
                     + " tasks, and one commit takes " + SinkKeys.TASKS_MAX + ": call coalesce(" + SinkKeys.TASKS_MAX
@@ -91,7 +97,10 @@ final class Ledger {
                 .compare(key, standing.batchVersion());
         endings.forEach(ending -> txn.endTxn(ending.producerId(), ending.epoch(), true));
         TxnResult result = keys.commit(txn.put(key, value), Witness.put(key, value));
-        return result.succeeded() || explain(standing, batch, result);
+        if (result.succeeded()) {
+            return new Outcome(true, result.version() == 0 ? null : standing.behind(batch.batch(), result.version()));
+        }
+        return new Outcome(explain(standing, batch, result), null);
     }
 
     /** True where the command has taken effect all the same, false where its batch was visible before. Else an exception. */

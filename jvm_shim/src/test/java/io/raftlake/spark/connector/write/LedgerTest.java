@@ -2,6 +2,7 @@ package io.raftlake.spark.connector.write;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -61,7 +62,7 @@ class LedgerTest {
     @Test
     void aCommitEndsTheTransactionsAndPutsTheBatch() throws IOException {
         Standing standing = ledger.enter("app", "run1", "q", DRIVER);
-        assertTrue(ledger.commit(standing, batch(0, "run1"), List.of(ENDING)));
+        assertTrue(ledger.commit(standing, batch(0, "run1"), List.of(ENDING)).isNews());
         assertEquals(List.of(new EndTxn(100, (short) 3, true)), keys.ends());
         assertEquals(0, ledger.enter("app", "run1", "q", DRIVER).lastBatch());
     }
@@ -69,10 +70,28 @@ class LedgerTest {
     @Test
     void aCommitThatComesOnceMoreChangesNothing() throws IOException {
         Standing standing = ledger.enter("app", "run1", "q", DRIVER);
-        assertTrue(ledger.commit(standing, batch(0, "run1"), List.of(ENDING)));
-        assertTrue(ledger.commit(standing, batch(0, "run1"), List.of(ENDING)), "its own");
-        assertFalse(ledger.commit(standing, batch(0, "another"), List.of(ENDING)), "that of another attempt");
+        assertTrue(ledger.commit(standing, batch(0, "run1"), List.of(ENDING)).isNews());
+        assertTrue(ledger.commit(standing, batch(0, "run1"), List.of(ENDING)).isNews(), "its own");
+        assertFalse(ledger.commit(standing, batch(0, "another"), List.of(ENDING)).isNews(), "that of another attempt");
         assertEquals(1, keys.ends().size());
+    }
+
+    @Test
+    void whatACommitLeavesIsWhatTheNextBatchWouldFind() throws IOException {
+        Standing standing = ledger.enter("app", "run1", "q", DRIVER);
+        for (int number = 0; number < 3; number++) {
+            standing = ledger.commit(standing, batch(number, "run1"), List.of()).following();
+            assertEquals(ledger.enter("app", "run1", "q", DRIVER), standing);
+        }
+    }
+
+    @Test
+    void behindAnUncertainCommitTheNextBatchHasToAsk() throws IOException {
+        Standing standing = ledger.enter("app", "run1", "q", DRIVER);
+        ledger.commit(standing, batch(0, "run1"), List.of());
+        Ledger.Outcome again = ledger.commit(standing, batch(0, "run1"), List.of());
+        assertTrue(again.isNews());
+        assertNull(again.following(), "its version was not told");
     }
 
     @Test
