@@ -2,8 +2,9 @@
 
 A batch counts 10,000 keys, each of which is in each batch. The peers keep their checkpoints on the local disk, and on a disk
 where each call takes 20 ms more, as at a store behind a network. The restore is that of one partition with a million keys: its
-snapshot and the changes behind it are loaded by a process that has nothing of it. Each run is a driver of its own
-(`state_driver`).
+snapshot and the changes behind it are loaded by a process that has nothing of it. The failover is the same in a query that
+runs on: one of two executors is taken away, and the other one loads its partition, with a standby and without. Each run is a
+driver of its own (`state_driver`, `standbyjob`).
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ import pyarrow.parquet as pq
 from bench_checkpoints import build_slow
 from measure import Result, Rounds
 from our_nodes import our_quorum
+from raftlake import LocalQuorum
 
 DRIVER = Path(__file__).with_name("state_driver.py")
+FAILOVER = Path(__file__).resolve().parents[1] / "kits/standbyjob.py"
 ROUNDS = 3
 BATCHES, KEYS = 40, 10_000
 LARGE = 1_000_000
 #: Versions behind the snapshot, and the new keys of each. Spark makes the next snapshot behind ten.
 BEHIND, NEW = 5, 10_000
+STANDBY_BYTES = 1 << 30
+#: What the standby is there for.
+FAILOVER_MS = 1000
 TIME_LIMIT_S = 600
 METHOD = f"a batch of {KEYS:,} rows that counts by {KEYS:,} keys, local[2], 2 partitions, median of a driver's batches after 10"
 
@@ -50,12 +56,17 @@ class Drivers:
         self._after = (*servers, str(slow))
 
     def run(self, kind: str, what: str, location: str, source: Path) -> dict[str, float]:
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        command = [sys.executable, str(DRIVER), kind, what, location, str(source), *self._after]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
-        if done.returncode:
-            raise RuntimeError(f"the driver {kind} {what} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-        return dict(json.loads(done.stdout.splitlines()[-1]))
+        return run_driver(DRIVER, kind, what, location, str(source), *self._after)
+
+
+def run_driver(program: Path, *arguments: str) -> dict[str, float]:
+    """What the last line of its output says."""
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, str(program), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the driver {program.name} {arguments} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def measure(directory: Path) -> Iterator[Result]:
@@ -64,6 +75,7 @@ def measure(directory: Path) -> Iterator[Result]:
         drivers = Drivers((quorum.bootstrap_servers, quorum.http_servers), slow)
         yield from batches(drivers, directory)
         yield restore(drivers, directory)
+        yield failover(quorum, directory)
 
 
 def batches(drivers: Drivers, directory: Path) -> Iterator[Result]:
@@ -110,4 +122,40 @@ def restore(drivers: Drivers, directory: Path) -> Result:
     details = {"runs": runs}
     return rounds.result(
         name="restore of state", unit="ms", method=method, peer="RocksDB, local disk", ratio_at_most=1, details=details
+    )
+
+
+def failover(quorum: LocalQuorum, directory: Path) -> Result:
+    rounds = Rounds()
+    runs: list[dict[str, float]] = []
+    for number in range(ROUNDS):
+        for standby, values in ((STANDBY_BYTES, rounds.ours), (0, rounds.peers)):
+            facts = {
+                "bootstrap": quorum.bootstrap_servers,
+                "http": quorum.http_servers,
+                "directory": str(directory / f"failover-{number}-{standby}"),
+                "standby": standby,
+                # Half of them for each of the two partitions.
+                "keys": 2 * LARGE,
+                "behind": BEHIND,
+                "new": 2 * NEW,
+                "lose": None,
+                "settings": {},
+            }
+            found = run_driver(FAILOVER, json.dumps(facts))
+            if found["replayed"] != BEHIND or bool(found["copied"]) != bool(standby):
+                raise RuntimeError(f"this was no failover with {standby} bytes of standby: {found}")
+            values.append(found["load_ms"])
+            runs.append({"standby": standby, **found})
+    method = (
+        f"one of two executors is taken away; the other loads its partition of {LARGE:,} keys, and {BEHIND} versions of"
+        f" {NEW:,} new keys behind its snapshot, as Spark's provider measures it"
+    )
+    return rounds.result(
+        name="failover of state, standby",
+        unit="ms",
+        method=method,
+        peer="without a standby",
+        at_most=FAILOVER_MS,
+        details={"runs": runs},
     )
