@@ -16,9 +16,9 @@ import org.apache.spark.SparkEnv;
 import org.apache.spark.util.Utils$;
 
 /**
- * Copies of blobs on the local disk of this process, by the places of the blobs. A place is used once, so a copy is never out of
- * date. Who reads a file asks the key space first, which names the place and the checksums of the chunks: a file that was deleted
- * or replaced leads to no copy, and a chunk that is damaged is read from the blob.
+ * Copies of blobs on the local disk of this process, by the places of the blobs. A place is used once, so a copy is never out
+ * of date. Who reads a file asks the key space first, which names the place and the checksums of the chunks: a file that was
+ * deleted or replaced leads to no copy, and a chunk that is damaged is read from the blob.
  */
 public final class BlobCopies {
     /** In a directory that Spark deletes when the process ends. */

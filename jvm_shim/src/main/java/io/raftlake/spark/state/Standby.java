@@ -40,8 +40,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * files are copied to the local disk ({@link BlobCopies}), the newest snapshot of each partition first.
  *
  * <p>Followed are the partitions of each store of which this process has a partition open. When it has none of them open any
- * more, their copies go. The state that is loaded never depends on a copy. A round that fails is told once, and keeps the copies
- * that are there.
+ * more, their copies go. The state that is loaded never depends on a copy. A round that fails is told once, and keeps the
+ * copies that are there.
  */
 public final class Standby {
     /** One for all queries of a process, since the bound of bytes is that of its disk. */
@@ -55,6 +55,7 @@ public final class Standby {
     private static final Logger LOG = LoggerFactory.getLogger(Standby.class);
 
     private final BlobCopies copies = BlobCopies.OF_PROCESS;
+
     /** Guarded by itself. */
     private final Map<Store, Opened> opened = new HashMap<>();
 
@@ -231,7 +232,8 @@ public final class Standby {
                         String below = isTable
                                 ? RocksDBImmutableFile.SST_FILES_DFS_SUBDIR()
                                 : RocksDBImmutableFile.LOG_FILES_DFS_SUBDIR();
-                        found.add(new Wanted(files, new Path(new Path(directory, below), file.dfsFileName()), file.sizeBytes()));
+                        Path path = new Path(new Path(directory, below), file.dfsFileName());
+                        found.add(new Wanted(files, path, file.sizeBytes()));
                     }
                 }
             }
