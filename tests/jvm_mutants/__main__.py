@@ -23,6 +23,7 @@ from tests.jvm_mutants.catalogue_owner import OWNER_MUTANTS
 from tests.jvm_mutants.catalogue_realtime import REAL_TIME_MUTANTS
 from tests.jvm_mutants.catalogue_sink import SINK_MUTANTS
 from tests.jvm_mutants.catalogue_source import SOURCE_MUTANTS
+from tests.jvm_mutants.catalogue_standby import STANDBY_MUTANTS
 from tests.jvm_mutants.catalogue_state import STATE_MUTANTS
 
 JUNIT = "org.junit.platform.console.ConsoleLauncher"
@@ -35,6 +36,7 @@ ALL = (
     *REAL_TIME_MUTANTS,
     *SINK_MUTANTS,
     *SOURCE_MUTANTS,
+    *STANDBY_MUTANTS,
     *STATE_MUTANTS,
 )
 #: Java reads its options from this file.

@@ -226,7 +226,7 @@ JVM_MUTANTS = (
         "blob-is-not-checked",
         "damaged bytes of a snapshot are loaded",
         "fs/BlobReader.java",
-        "if (Node.crc(chunk, 0, chunk.length) != blob.chunkCrcs().get(number)) {",
+        "if (!isRight(chunk, number)) {",
         "if (Node.crc(chunk, 0, chunk.length) != blob.chunkCrcs().get(0) && number == 0) {",
         BLOBS,
     ),

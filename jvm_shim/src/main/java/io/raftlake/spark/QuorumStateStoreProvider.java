@@ -1,9 +1,11 @@
 package io.raftlake.spark;
 
+import io.raftlake.spark.fs.FsSettings;
 import io.raftlake.spark.log.LogSettings;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.state.ChangeFeed;
 import io.raftlake.spark.state.LoggedRocksDb;
+import io.raftlake.spark.state.Standby;
 import java.io.File;
 import java.io.IOException;
 import org.apache.hadoop.conf.Configuration;
@@ -29,6 +31,7 @@ import scala.Option;
 public class QuorumStateStoreProvider extends RocksDBStateStoreProvider {
     private StateStoreConf storeConf;
     private boolean isOurs;
+    private Standby standby;
 
     /** As Spark calls it. */
     public QuorumStateStoreProvider() {
@@ -49,6 +52,31 @@ public class QuorumStateStoreProvider extends RocksDBStateStoreProvider {
         storeConf = conf;
         super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, conf, hadoop,
                 useMultipleValuesPerKey, stateSchemaProvider);
+        if (isOurs && FsSettings.of(hadoop).standbyBytes() > 0) {
+            standby = Standby.OF_PROCESS;
+            standby.opened(stateStoreId, hadoop);
+        }
+    }
+
+    @Override
+    public void doMaintenance() {
+        super.doMaintenance();
+        if (standby != null) {
+            // Spark calls this for each partition, all of them within one interval.
+            standby.wake(storeConf.maintenanceInterval() / 2);
+        }
+    }
+
+    @Override
+    public void close() {
+        try {
+            super.close();
+        } finally {
+            if (standby != null) {
+                standby.closed(stateStoreId());
+                standby = null;
+            }
+        }
     }
 
     @Override

@@ -11,10 +11,12 @@ import org.apache.hadoop.conf.Configuration;
  * {@code baseUri} and {@code logs} are null where nothing is set that says so.
  */
 public record FsSettings(
-        List<String> servers, long timeoutMs, int inlineBytes, String baseUri, long orphanAgeMs, LogSettings logs) {
+        List<String> servers, long timeoutMs, int inlineBytes, String baseUri, long orphanAgeMs, long standbyBytes,
+        LogSettings logs) {
     public static final String TIMEOUT = "raftlake.request.timeout.ms";
     public static final String INLINE_BYTES = "raftlake.fs.inline.bytes";
     public static final String ORPHAN_AGE = "raftlake.fs.orphan.age.ms";
+    public static final String STANDBY_BYTES = "raftlake.state.standby.bytes";
 
     static final int INLINE_BYTES_DEFAULT = 64 * 1024;
     static final long TIMEOUT_MS_DEFAULT = 60_000;
@@ -28,6 +30,7 @@ public record FsSettings(
                 (int) number(conf, INLINE_BYTES, INLINE_BYTES_DEFAULT, 0, Node.INLINE_BYTES_MAX),
                 base.isEmpty() ? null : base,
                 number(conf, ORPHAN_AGE, ORPHAN_AGE_MS_DEFAULT, 0, Long.MAX_VALUE),
+                number(conf, STANDBY_BYTES, 0, 0, Long.MAX_VALUE),
                 conf.getTrimmed(Bootstrap.SETTING, "").isEmpty() ? null : LogSettings.of(conf));
     }
 

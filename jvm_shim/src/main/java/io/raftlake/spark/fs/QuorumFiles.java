@@ -8,9 +8,9 @@ import java.io.InputStream;
 import java.io.OutputStream;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CompositeCrcFileChecksum;
-import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileChecksum;
 import org.apache.hadoop.fs.FileStatus;
@@ -111,8 +111,24 @@ public final class QuorumFiles {
         if (!names.blobs().hasPlace()) {
             throw new PathIOException(at.toString(), BlobPlaces.remedy(file.blob().uri()));
         }
-        FSDataInputStream stream = names.blobs().store().open(file.blob().uri());
-        return new Content(at, file.length(), file.blob().chunkBytes(), new BlobReader(at, file, stream), statistics);
+        BlobReader reader = new BlobReader(at, file, names.blobs().store(), BlobCopies.OF_PROCESS);
+        return new Content(at, file.length(), file.blob().chunkBytes(), reader, statistics);
+    }
+
+    /**
+     * Copies the content of a large file to the local disk, where {@link #open} finds it. The place of its blob; nothing where
+     * the key has the content.
+     */
+    public Optional<String> copy(Path path) throws IOException {
+        Location at = at(path);
+        Node file = names.require(at).node();
+        if (!file.isBlob()) {
+            return Optional.empty();
+        }
+        try (InputStream content = openBlob(at, file)) {
+            BlobCopies.OF_PROCESS.add(file.blob().uri(), content);
+        }
+        return Optional.of(file.blob().uri());
     }
 
     public OutputStream create(Path path, boolean overwrite, boolean makesDirectories) throws IOException {

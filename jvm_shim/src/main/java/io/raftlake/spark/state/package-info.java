@@ -8,7 +8,8 @@
  * changelogs), {@link io.raftlake.spark.state.Pointer} (checkpoint format 1), {@link io.raftlake.spark.state.ChangelogWriter},
  * {@link io.raftlake.spark.state.ChangelogReader} and {@link io.raftlake.spark.state.ChangeFeed} (Spark's classes over a
  * changelog).
- * {@link io.raftlake.spark.state.StateCollector} removes the topics of checkpoints that are gone.
+ * {@link io.raftlake.spark.state.StateCollector} removes the topics of checkpoints that are gone, {@link
+ * io.raftlake.spark.state.Standby} copies the snapshots of other executors to the local disk.
  *
  * <p>Invariants: a version counts when its last batch is in the log, and for the query when the fenced commit log (format 2) or
  * the fenced pointer (format 1) names it. What is before the oldest retained snapshot goes, and nothing else. A key names a

@@ -24,6 +24,7 @@ class FsSettingsTest {
         assertEquals(65536, settings.inlineBytes());
         assertEquals(60_000, settings.timeoutMs());
         assertEquals(86_400_000, settings.orphanAgeMs());
+        assertEquals(0, settings.standbyBytes());
         assertNull(settings.baseUri());
     }
 
@@ -31,7 +32,8 @@ class FsSettingsTest {
     void whatIsNoNumberInRangeIsNamed() {
         for (String[] wrong : new String[][] {
             {FsSettings.INLINE_BYTES, "1048576"}, {FsSettings.INLINE_BYTES, "-1"}, {FsSettings.TIMEOUT, "0"},
-            {FsSettings.TIMEOUT, "10s"}, {FsSettings.ORPHAN_AGE, "x"}
+            {FsSettings.TIMEOUT, "10s"}, {FsSettings.ORPHAN_AGE, "x"}, {FsSettings.STANDBY_BYTES, "10g"},
+            {FsSettings.STANDBY_BYTES, "-1"}
         }) {
             String told = assertThrows(IllegalArgumentException.class, () -> FsSettings.of(conf(wrong[0], wrong[1])))
                     .getMessage();

@@ -1,0 +1,147 @@
+"""Bugs for the standby of state: in copies of blobs on the local disk, in what is copied, and in when it goes."""
+
+from __future__ import annotations
+
+from tests.jvm_mutants.catalogue import JvmMutant
+
+COPIES = ("fs.BlobCopiesTest",)
+STANDBY = ("state.StandbyTest",)
+
+STANDBY_MUTANTS = (
+    JvmMutant(
+        "copy-is-not-checked",
+        "state is loaded from damaged files",
+        "fs/BlobReader.java",
+        "if (isCopied(chunk, from) && isRight(chunk, number)) {",
+        "if (isCopied(chunk, from)) {",
+        COPIES,
+    ),
+    JvmMutant(
+        "damaged-copy-stays",
+        "each load looks at it anew, and it takes its room",
+        "fs/BlobReader.java",
+        "            copies.forget(blob.uri());\n",
+        "",
+        COPIES,
+    ),
+    JvmMutant(
+        "second-chunk-comes-from-the-start",
+        "the blob is read from its start, behind a damaged chunk of the copy",
+        "fs/BlobReader.java",
+        "            if (stream.getPos() != from) {\n",
+        "            if (stream.getPos() > from) {\n",
+        COPIES,
+    ),
+    JvmMutant(
+        "half-a-copy-stays",
+        "a disk that is full stays full",
+        "fs/BlobCopies.java",
+        "            delete(file);\n            throw failed;\n",
+        "            throw failed;\n",
+        COPIES,
+    ),
+    JvmMutant(
+        "copies-are-forgotten-not-deleted",
+        "the disk fills beside the bound",
+        "fs/BlobCopies.java",
+        "                delete(one.getValue().file());\n",
+        "",
+        COPIES,
+    ),
+    JvmMutant(
+        "own-partitions-are-copied",
+        "the disk has the state twice",
+        "state/Standby.java",
+        "if (!open.times().containsKey(partition)) {",
+        "if (partition >= 0) {",
+        STANDBY,
+    ),
+    JvmMutant(
+        "closed-once-is-closed",
+        "a partition that was read as well counts as one of another executor",
+        "state/Standby.java",
+        "after.merge(partition, more, Integer::sum);",
+        "after.put(partition, more > 0 ? 1 : 0);",
+        STANDBY,
+    ),
+    JvmMutant(
+        "only-the-newest-snapshot",
+        "a batch that is repeated is loaded without copies",
+        "state/Standby.java",
+        "SNAPSHOTS = 2;",
+        "SNAPSHOTS = 1;",
+        STANDBY,
+    ),
+    JvmMutant(
+        "version-ten-before-nine",
+        "from the tenth version on, older snapshots are followed",
+        "state/Standby.java",
+        "byNumber = Map.Entry.comparingByKey();",
+        "byNumber = Comparator.comparing(entry -> entry.getKey().toString());",
+        STANDBY,
+    ),
+    JvmMutant(
+        "old-copies-stay",
+        "the disk fills beyond the bound",
+        "state/Standby.java",
+        "        copies.retain(new HashSet<>(places.values()));\n",
+        "",
+        STANDBY,
+    ),
+    JvmMutant(
+        "bound-is-of-one-file",
+        "the disk fills beyond the bound",
+        "state/Standby.java",
+        "                bytes += file.bytes();\n",
+        "",
+        STANDBY,
+    ),
+    JvmMutant(
+        "older-snapshots-in-between",
+        "one partition's older snapshot takes the room of another one's newest",
+        "state/Standby.java",
+        "(number == 0 ? newest : older).addAll(",
+        "newest.addAll(",
+        STANDBY,
+    ),
+    JvmMutant(
+        "lost-copy-is-not-made-again",
+        "a partition whose copy was damaged once has no standby",
+        "state/Standby.java",
+        "if (place == null || !place.isEmpty() && !copies.has(place)) {",
+        "if (place == null) {",
+        STANDBY,
+    ),
+    JvmMutant(
+        "strange-snapshot-is-an-escape",
+        "a round that fails ends the thread, and is told each time",
+        "state/Standby.java",
+        "        } catch (Exception error) {",
+        "        } catch (IOException error) {",
+        STANDBY,
+    ),
+    JvmMutant(
+        "copies-outlive-the-query",
+        "an executor keeps the state of queries that ended",
+        "state/Standby.java",
+        "            if (isLast) {\n                opened.remove(Store.of(id));",
+        "            if (isLast && opened.size() > 1) {\n                opened.remove(Store.of(id));",
+        STANDBY,
+    ),
+    JvmMutant(
+        "one-round-only",
+        "nothing is followed after the first minute",
+        "state/Standby.java",
+        "                isDue.set(false);\n",
+        "",
+        STANDBY,
+    ),
+    JvmMutant(
+        "maintenance-wakes-nobody",
+        "nothing is followed at all",
+        "QuorumStateStoreProvider.java",
+        "            standby.wake(storeConf.maintenanceInterval() / 2);\n",
+        "",
+        STANDBY,
+    ),
+)
