@@ -51,7 +51,7 @@ fix: $(READY) ## format, apply the linter's safe corrections, draw the diagram o
 	$(BIN)/ruff format --quiet $(SOURCE)
 	$(BIN)/python -m tests.role_diagram
 
-test: check test-jvm test-seeds test-sim test-process test-java test-spark ## all that CI runs: check, JUnit, simulator, node processes, Java tools, Spark
+test: check test-jvm test-seeds test-sim test-process test-clients test-java test-spark ## all that CI runs: check, JUnit, simulator, node processes, clients, Java tools, Spark
 
 test-seeds: $(READY) ## simulated clusters: 200 that are the same each time, 200 others
 	$(BIN)/python -m raftlake.sim --seeds 1..200 --jobs $(JOBS)
@@ -68,7 +68,7 @@ test-store: $(READY) ## the remote tier on a real S3 server, which Go builds onc
 	@tools/fetch-kafka --s3
 	$(PYTEST) -q -m s3
 
-test-clients: $(READY) ## Kafka clients for Go and Rust while nodes are killed, built once; not part of `make test`
+test-clients: $(READY) ## Kafka clients for Go and Rust while nodes are killed, built once
 	@tools/fetch-clients
 	$(PYTEST) -q -m clients
 
@@ -84,11 +84,11 @@ test-java: jar ## Kafka's own Java tools against our nodes and files (fetched on
 	@tools/fetch-kafka
 	@tools/fetch-jvm-tests
 	@PYTHON=$(BIN)/python tools/gradle testClasses
-	$(PYTEST) -q -m 'java and not (spark or bench)'
+	$(PYTEST) -q -m 'java and not (spark or bench)' -n $(JOBS) --dist loadfile --durations 5
 
 test-spark: jar ## Spark jobs against real nodes
 	@tools/fetch-kafka
-	$(PYTEST) -q -m 'spark and not (bench or s3)' --durations 10
+	$(PYTEST) -q -m 'spark and not (bench or s3)' -n $(JOBS) --dist loadfile --durations 10
 
 test-cluster: jar ## Spark stories of minutes: a standalone cluster, killed drivers, queries of many shapes; not part of `make test`
 	@tools/fetch-kafka
