@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -308,7 +309,7 @@ def test_a_table_that_no_topic_can_be_is_refused(both: dict[str, Connector], cli
         f"CREATE TABLE {table} LOCATION '/tmp/x'": "a topic, which keeps no location: leave out LOCATION",
         f"CREATE TABLE {table} TBLPROPERTIES(partitons=3)": "unknown property 'partitons' .*; did you mean 'partitions'?",
         f"CREATE TABLE {table} TBLPROPERTIES(`retention.mss`=3)": "topic config retention.mss is not known here; accepted are ",
-        f"CREATE TABLE {table} TBLPROPERTIES(partitions=0)": "the property 'partitions' is '0', expected a whole number",
+        f"CREATE TABLE {table} TBLPROPERTIES(partitions=0)": "the property 'partitions' is '0', expected a whole number above",
         "CREATE TABLE lake.`or ders`": "'or ders' is no name of a topic: .* letters a-z and A-Z, digits, '.', '_' and '-'",
         "CREATE TABLE lake.`..`": "'..' is no name of a topic",
     }.items():
@@ -319,6 +320,11 @@ def test_a_table_that_no_topic_can_be_is_refused(both: dict[str, Connector], cli
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
         spark.table("lake.`or ders`")
     spark.sql(f"CREATE TABLE {table} USING raftlake TBLPROPERTIES(partitions=3)")
+    for column, hint in (("kee", "; did you mean 'key'? Its columns are"), ("amount", ". Its columns are")):
+        with pytest.raises(Exception, match=re.escape(f"the table {name} has no column '{column}'{hint}")):
+            spark.sql(f"INSERT INTO {table} SELECT 'v' AS value, 'x' AS {column}")
+    assert spark.table(table).count() == 0
+    spark.table(table).write.insertInto(table)
     (shown,) = spark.sql(f"SHOW CREATE TABLE {table}").collect()
     spark.sql(f"DROP TABLE {table}")
     wait_until(lambda: not spark.catalog.tableExists(table), "the end of the topic", QUERY_TIMEOUT_S)

@@ -5,6 +5,8 @@ import io.raftlake.spark.connector.write.SinkBuilder;
 import io.raftlake.spark.connector.write.SinkProgress;
 import io.raftlake.spark.log.Logs.Topic;
 import java.util.EnumSet;
+import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
@@ -100,8 +102,24 @@ public final class RaftlakeTable implements SupportsRead, SupportsWrite, Reports
         return new RaftlakeScanBuilder(source);
     }
 
+    /** A table has just the columns that it shows. Rows that are written to a format may have others, as with Spark's Kafka sink. */
+    private static void requireColumns(StructType rows, String table) {
+        List<String> known = List.of(Columns.ofSource(true).fieldNames());
+        for (String column : rows.fieldNames()) {
+            if (known.stream().noneMatch(column::equalsIgnoreCase)) {
+                List<String> close = CloseNames.of(column.toLowerCase(Locale.ROOT), known, 1);
+                throw new IllegalArgumentException("the table " + table + " has no column '" + column + "'"
+                        + (close.isEmpty() ? "." : "; did you mean '" + close.get(0) + "'?") + " Its columns are "
+                        + Errors.list(known));
+            }
+        }
+    }
+
     @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+        if (topic != null) {
+            requireColumns(info.schema(), topic.name());
+        }
         return new SinkBuilder(info, options(info.options(), OptionNames.TOPIC), progress);
     }
 
