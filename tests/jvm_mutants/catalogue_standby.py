@@ -9,6 +9,14 @@ STANDBY = ("state.StandbyTest",)
 
 STANDBY_MUTANTS = (
     JvmMutant(
+        "copies-go-before-the-load",
+        "a round amid a takeover deletes the copies that the load is about to read",
+        "state/Standby.java",
+        "            if (!open.loaded().contains(partition)) {",
+        "            if (!open.times().containsKey(partition)) {",
+        STANDBY,
+    ),
+    JvmMutant(
         "copy-is-not-checked",
         "state is loaded from damaged files",
         "fs/BlobReader.java",
@@ -52,7 +60,7 @@ STANDBY_MUTANTS = (
         "own-partitions-are-copied",
         "the disk has the state twice",
         "state/Standby.java",
-        "if (!open.times().containsKey(partition)) {",
+        "if (!open.loaded().contains(partition)) {",
         "if (partition >= 0) {",
         STANDBY,
     ),

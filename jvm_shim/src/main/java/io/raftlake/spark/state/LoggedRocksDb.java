@@ -12,13 +12,23 @@ import scala.Option;
 
 /** Spark's RocksDB of a state store, whose changelog is in the quorum's logs. */
 public final class LoggedRocksDb extends RocksDB {
+    private final StateStoreId store;
+
     /** The names behind {@code source} are those of Spark's class. */
     public LoggedRocksDb(StateStoreId store, LogSource source, String dfsRootDir, RocksDBConf conf, File localRootDir,
             Configuration hadoopConf, String loggingId, boolean useColumnFamilies, boolean enableStateStoreCheckpointIds,
             int partitionId, Option<RocksDBEventForwarder> eventForwarder, Option<String> uniqueId) {
         super(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds,
                 partitionId, eventForwarder, uniqueId);
+        this.store = store;
         ((LoggedFileManager) fileManager()).log = new StoreLog(store, source, hadoopConf);
+    }
+
+    @Override
+    public RocksDB load(long version, Option<String> checkpointId, boolean readOnly, boolean loadEmpty) {
+        RocksDB loaded = super.load(version, checkpointId, readOnly, loadEmpty);
+        Standby.OF_PROCESS.loaded(store);
+        return loaded;
     }
 
     /** Spark's constructor calls this, before the store is known here. */

@@ -84,13 +84,21 @@ public final class Standby {
         }
     }
 
-    /** How often each partition is open, and the settings of the newest that was opened. */
-    private record Opened(Map<Integer, Integer> times, Configuration conf) {
+    /** How often each partition is open, which of them have been loaded, and the settings of the newest that was opened. */
+    private record Opened(Map<Integer, Integer> times, Set<Integer> loaded, Configuration conf) {
         Opened with(int partition, int more, Configuration newest) {
             Map<Integer, Integer> after = new HashMap<>(times);
             after.merge(partition, more, Integer::sum);
             after.values().remove(0);
-            return new Opened(Map.copyOf(after), newest);
+            Set<Integer> still = new HashSet<>(loaded);
+            still.retainAll(after.keySet());
+            return new Opened(Map.copyOf(after), Set.copyOf(still), newest);
+        }
+
+        Opened withLoaded(int partition) {
+            Set<Integer> after = new HashSet<>(loaded);
+            after.add(partition);
+            return new Opened(times, Set.copyOf(after), conf);
         }
     }
 
@@ -109,8 +117,16 @@ public final class Standby {
     /** This process runs a partition from now on, until {@link #closed}. */
     public void opened(StateStoreId id, Configuration conf) {
         synchronized (opened) {
-            Opened before = opened.getOrDefault(Store.of(id), new Opened(Map.of(), conf));
+            Opened before = opened.getOrDefault(Store.of(id), new Opened(Map.of(), Set.of(), conf));
             opened.put(Store.of(id), before.with(id.partitionId(), 1, conf));
+        }
+    }
+
+    /** What the partition's copies are for has happened. Until then they stay, though this process runs the partition. */
+    public void loaded(StateStoreId id) {
+        synchronized (opened) {
+            opened.computeIfPresent(Store.of(id), (store, before) -> before.loaded().contains(id.partitionId())
+                    || !before.times().containsKey(id.partitionId()) ? before : before.withLoaded(id.partitionId()));
         }
     }
 
@@ -174,7 +190,7 @@ public final class Standby {
         RaftlakeFileSystem fileSystem = (RaftlakeFileSystem) store.operatorDirectory().getFileSystem(open.conf());
         QuorumFiles files = fileSystem.files();
         for (int partition : partitions(files, fileSystem.makeQualified(store.operatorDirectory()))) {
-            if (!open.times().containsKey(partition)) {
+            if (!open.loaded().contains(partition)) {
                 Path directory = fileSystem.makeQualified(store.directory(partition));
                 List<List<Path>> snapshots = snapshots(files, directory);
                 for (int number = 0; number < Math.min(SNAPSHOTS, snapshots.size()); number++) {

@@ -113,8 +113,13 @@ class StandbyTest {
             STANDBY.look();
             lose(tables(0));
             try (Store takeover = query.open(0, StateQuery.DEFAULT)) {
+                // A round between the opening and the load, which takes its time.
+                STANDBY.look();
+                assertTrue(copied(tables(0)) > 0, "Spark would replay all changes");
                 assertEquals(Map.of("a", 1, "b", 1, "c", 2), takeover.read(two));
                 assertEquals(3, takeover.put(two, 3, "d").number());
+                STANDBY.look();
+                assertEquals(0, copied(tables(0)), "the copies have served");
             }
             assertEquals(Map.of(), mine.read(Version.NONE));
         }
