@@ -198,3 +198,17 @@ def test_what_was_decoded_of_a_group_goes_with_it() -> None:
     for closed in world.ground.engine.closed:
         closed(world.partition)
     assert world.remote._decoded == {}
+
+
+def test_keys_that_the_leader_told_of_and_that_are_not_here_may_name_a_table() -> None:
+    """Also on a node that has caught up since it started, and has fallen behind again."""
+    world = World()
+    core = world.ground.engine.partitions[METADATA_GROUP].core
+    asked: list[str] = []
+    told: Any = SimpleNamespace(
+        has_all_told=lambda applied: asked.append("all") or False, has_caught_up=lambda applied: asked.append("start") or True
+    )
+    world.ground.engine.partitions[METADATA_GROUP].core = told
+    assert not world.remote.is_current and asked == ["all"]
+    world.ground.engine.partitions[METADATA_GROUP].core = core
+    assert world.remote.is_current
