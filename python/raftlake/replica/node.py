@@ -421,8 +421,8 @@ class ReplicaNode:
         return self.membership.transaction_version
 
     def is_ready(self) -> bool:
-        """See `Quorum.is_ready`."""
-        return self.quorum.is_ready()
+        """The quorum serves this node (`Quorum.is_ready`), and this node can tell clients where its leader is reached."""
+        return self.quorum.is_ready() and self.membership.endpoint(self.quorum.leader_id) is not None
 
     def describe(self, topic: str | None = None, partition: int = 0) -> QuorumDescription | None:
         """A group (default: the quorum's log) as this node can describe it; None where it is not hosted."""

@@ -50,6 +50,23 @@ def test_metadata_lists_nodes_topics_and_leaders(cluster: Cluster) -> None:
         assert [part.leader_id for part in listed.partitions] == leaders
 
 
+def test_a_controller_is_named_with_its_address_only_and_before_a_node_is_ready() -> None:
+    """rskafka gives up where the list of brokers does not hold the controller."""
+    cluster, ready_before_all_told = Cluster(), 0
+    metadata = _schema("metadata", 12).MetadataRequest(topics=(), include_topic_authorized_operations=False)
+    describe = _schema("describe_cluster", 1).DescribeClusterRequest(include_cluster_authorized_operations=False)
+    for _ in range(200):
+        cluster.run(1)
+        for node in cluster.nodes.values():
+            for key, request, version in ((ApiKey.METADATA, metadata, 12), (ApiKey.DESCRIBE_CLUSTER, describe, 1)):
+                answer = cluster.ask(node, key, request, version=version)
+                listed = {broker.node_id if key is ApiKey.METADATA else broker.broker_id for broker in answer.brokers}
+                assert answer.controller_id in {*listed, -1}
+                assert answer.controller_id != -1 or not node.is_ready()
+            ready_before_all_told += node.is_ready() and len(node.membership.nodes()) < 3
+    assert all(node.is_ready() for node in cluster.nodes.values()) and ready_before_all_told
+
+
 @pytest.mark.parametrize("version", range(14))
 def test_metadata_answers_in_every_version(cluster: Cluster, version: int) -> None:
     schema = _schema("metadata", version)

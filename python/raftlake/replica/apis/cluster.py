@@ -51,11 +51,18 @@ def metadata(node: Services, request: Any, client: ClientContext, reply: Reply) 
             ),
             cluster_id=node.engine.cluster_id,
             # A node that does not know yet which topics exist names no controller: a list of all has no other place to say so.
-            controller_id=node.quorum.leader_id if node.topics.is_current else NO_LEADER,
+            controller_id=_controller(node, nodes) if node.topics.is_current else NO_LEADER,
             error_code=kafka_error(ErrorCode.NONE),
             topics=tuple(topics),
         )
     )
+
+
+def _controller(node: Services, nodes: Container[NodeId]) -> NodeId:
+    """The leader of the quorum's log, where `nodes`, those that the answer lists, hold it. Clients look its address up there,
+    and some of them give up on an id that is not among them."""
+    leader_id = node.quorum.leader_id
+    return leader_id if leader_id in nodes else NO_LEADER
 
 
 def partitions_told(node: Services, request: Any) -> int:
@@ -137,6 +144,7 @@ def describe_cluster(node: Services, request: Any, client: ClientContext, reply:
     answers = Answers(request)
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     error, message = ErrorCode.NONE, None
+    nodes = node.in_sync.present()
     if endpoint_type not in (BROKERS, CONTROLLERS):
         error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type}: accepted are 1 and 2"
         node.refused_for_good.note_error(DESCRIBE_NODES, client.client_id or "", error, message, client)
@@ -147,7 +155,7 @@ def describe_cluster(node: Services, request: Any, client: ClientContext, reply:
             error_message=message,
             endpoint_type=endpoint_type,
             cluster_id=node.engine.cluster_id or "",
-            controller_id=node.quorum.leader_id,
+            controller_id=_controller(node, nodes),
             brokers=tuple(
                 answers.make(
                     "DescribeClusterBroker",
@@ -157,7 +165,7 @@ def describe_cluster(node: Services, request: Any, client: ClientContext, reply:
                     rack=None,
                     is_fenced=False,
                 )
-                for node_id, endpoint in node.in_sync.present().items()
+                for node_id, endpoint in nodes.items()
             ),
         )
     )
