@@ -126,7 +126,7 @@ class Follower:
         headers = list(iterate_headers(answer))
         fetched = split_batches(answer, headers)
         assert len(fetched) == len(headers) > 0
-        self.partition.append_fetched(AppendFetched(batches=tuple(fetched)))
+        self.partition.append_fetched(AppendFetched(batches=tuple(fetched), leader_epoch=Epoch(self.epoch)))
         for batch, header in zip(batches, headers, strict=True):
             self.said.append(Said(header, read_end_marker(batch)))
 

@@ -144,6 +144,8 @@ class Twin:
 class Core:
     """What a partition asks its core for."""
 
+    impairment = None
+
     def __init__(self) -> None:
         self.log_start = 0
         self.log_end = 0
@@ -286,7 +288,7 @@ class ProducerMachine(RuleBasedStateMachine):
                 answer += data
         if answer:
             batches = split_batches(memoryview(answer), list(iterate_headers(answer)))
-            self.partition.append_fetched(AppendFetched(batches=tuple(batches)))
+            self.partition.append_fetched(AppendFetched(batches=tuple(batches), leader_epoch=Epoch(self._epoch())))
         self.core.log_end = self.twin.end
 
     def ends(self) -> Sequence[int]:

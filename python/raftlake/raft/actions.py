@@ -40,6 +40,8 @@ class AppendFetched:
     """Follower: write batches of a fetch response as they are (their offsets and epochs are already set)."""
 
     batches: tuple[FetchedBatch, ...]
+    #: Of the leader that sent them; the batches may be older.
+    leader_epoch: Epoch
 
 
 @value

@@ -321,6 +321,7 @@ class ReplicaNode:
             disk=self.disk,
             findings=self.findings,
             producers=self.producers,
+            about_to_compact=self.fetch_server.about_to_compact,
             registered=self.membership.nodes,
         )
         ticking = (

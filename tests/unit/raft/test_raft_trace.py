@@ -79,7 +79,7 @@ ACTIONS: dict[str, do.Action] = {
     "save epoch=4 leader=- voted=3": do.SaveElectionState(state=ElectionState(E(4), None, key(3))),
     "save epoch=4 leader=2 voted=-": do.SaveElectionState(state=ElectionState(E(4), N(2), None)),
     "append 3..7 epoch=4": do.AppendRecords(base_offset=Offset(3), end_offset=Offset(7), epoch=E(4), payload=None),
-    "append fetched 3..7": do.AppendFetched(batches=(batch(3, 5, 4), batch(5, 7, 4))),
+    "append fetched 3..7": do.AppendFetched(batches=(batch(3, 5, 4), batch(5, 7, 4)), leader_epoch=5),
     "append LeaderChange at=3 epoch=4 votes=1,2": do.AppendLeaderChange(
         offset=Offset(3), epoch=E(4), leader_id=N(1), voters=(N(1), N(2), N(3)), granting_voters=(N(1), N(2))
     ),

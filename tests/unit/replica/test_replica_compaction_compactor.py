@@ -10,6 +10,7 @@ import pytest
 from enginekit import ORDERS, Ground, Noted
 from raftlake.errors import DamagedData, DiskFull, StorageError
 from raftlake.ports.driver import Compacted, Compaction
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.replica.compaction.cleanable import Cleanable
 from raftlake.replica.compaction.compactor import FAILED_BACKOFFS, Compactor, _Newest
@@ -39,11 +40,13 @@ class House:
         self.findings = Findings(ground.engine)
         #: The nodes that have an address.
         self.registered = {ground.engine.config.node_id}
+        self.told: list[tuple[GroupId, int]] = []
         self.compactor = Compactor(
             ground.engine,
             disk=self.disk,
             findings=self.findings,
             producers=ProducerCare(ground.engine),
+            about_to_compact=lambda group, until: self.told.append((group, until)),
             registered=lambda: self.registered,
         )
 
@@ -113,6 +116,7 @@ def test_closed_segments_are_compacted_and_the_open_one_is_not() -> None:
     house.run(BACKOFF_MS * 2)
     # Offset 0 is the leader's own.
     assert house.keys(partition) == [(2, b"b"), (3, b"a"), (4, b"b"), (5, b"b")]
+    assert house.told == [(partition.group, 4)], "the place below which records went"
     counts = house.compactor.counts
     assert (counts.passes, counts.failures, counts.records_removed) == (1, 0, 1) and counts.bytes_removed > 0
     partition.roll()

@@ -10,6 +10,7 @@ from configkit import alter, created
 from enginekit import Ground
 from raftlake.errors import ErrorCode
 from raftlake.ports.driver import Compacted, Compaction, LogStore
+from raftlake.raft.events import ResignRequested
 from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.node import ReplicaNode
@@ -207,14 +208,14 @@ def test_a_repair_of_a_log_that_was_away_when_the_policy_came_brings_no_deleted_
     log = away.log(away.away)
     assert values(log) == {b"x": b"1", b"y": b"2", b"z": b"3"}
     assert log.compacted_until is not None, "from now on it is a log that was compacted"
-    assert not node.partitions[away.group].keeps_beginning
+    assert node.partitions[away.group].wholeness.is_whole
 
 
 def test_what_stays_intact_is_kept_where_the_others_have_removed_nothing_behind_it() -> None:
     away = Away()
     away.compact()
     node = away.started(BEHIND_TOMBSTONE)
-    assert node.partitions[away.group].keeps_beginning
+    assert not node.partitions[away.group].wholeness.is_whole
     away.mended(node)
     assert away.repairs == []
     assert values(away.log(away.away)) == {b"x": b"1", b"y": b"2", b"z": b"3"}
@@ -237,3 +238,97 @@ def test_a_log_that_is_whole_again_takes_what_was_compacted_since() -> None:
     cluster.run(20_000, until=lambda: node.partitions[group].log.end_offset == leader.partitions[group].log.end_offset)
     assert [decode(batch) for batch in away.log(away.away).batches if batch.base == end] == [[]], "it was sent less"
     assert away.repairs == [] and values(away.log(away.away))[b"x"] == b"5"
+
+
+# --- a log that is fetched anew, from two leaders ---
+
+
+class Refetched(Away):
+    """A compacted topic where a key was written and deleted. One follower removed both. The leader has no closed segment, and
+    so keeps both. The other follower takes one batch at a time."""
+
+    def __init__(self) -> None:
+        self.cluster = cluster = Cluster(3, cleaner_backoff_ms=100, replica_fetch_bytes_max=100)
+        rules = {"min_cleanable_dirty_ratio": "0.0", "delete_retention_ms": "0"}
+        (self.group,) = created(cluster, "keyed", cleanup_policy="compact", **rules)
+        self.first, self.second, self.away = (
+            node.config.node_id for node in (cluster.leader(self.group), *cluster.followers(self.group))
+        )
+        for key, value in [(b"k", b"old"), (b"x", b"1"), (b"k", None), (b"y", b"2"), (b"z", b"3")]:
+            self.put(key, value)
+        cluster.run(1_000)
+        cluster.nodes[self.second].partitions[self.group].roll()
+        cluster.run(60_000, until=lambda: b"k" not in {record.key for record in records(self.log(self.second))})
+        self.repairs: list[str] = []
+
+    def lose(self) -> ReplicaNode:
+        """The log, from its start on."""
+        self.cluster.stop(self.away)
+        assert self.log(self.away).damage(0, -1) is not None
+        node = self.cluster.start(self.away)
+        assert list(node.damage.impaired) == [self.group]
+        node.damage.listeners.append(lambda _group, reason: None if reason is None else self.repairs.append(reason))
+        return node
+
+    def fetched(self, node: ReplicaNode) -> list[bytes | None]:
+        return [record.key for record in records(self.log(node.config.node_id))]
+
+    def hand_over(self) -> None:
+        """To the follower whose log is compacted."""
+        leader = self.cluster.nodes[self.first]
+        leader.engine.step(leader.partitions[self.group], ResignRequested())
+        self.cluster.run(10_000, until=lambda: self.cluster.nodes[self.second].partitions[self.group].is_serving)
+
+
+def test_a_log_that_two_leaders_gave_brings_no_deleted_key_back() -> None:
+    """Simulator, seed 970001333."""
+    story = Refetched()
+    assert story.fetched(story.cluster.nodes[story.first]) == [b"k", b"x", b"k", b"y", b"z"]
+    node = story.lose()
+    story.cluster.run(20_000, until=lambda: story.fetched(node) == [b"k", b"x"])
+    assert story.fetched(node) == [b"k", b"x"] and not node.partitions[story.group].wholeness.is_whole
+    story.hand_over()
+    story.mended(node)
+    assert values(story.log(story.away)) == {b"x": b"1", b"y": b"2", b"z": b"3"}
+    assert len(story.repairs) == 1 and "removed records" in story.repairs[0]
+    assert node.partitions[story.group].wholeness.is_whole
+
+
+def test_a_log_that_is_found_amid_its_repair_is_as_good_as_of_another_leader() -> None:
+    """The restart forgot of which one it was."""
+    story = Refetched()
+    node = story.lose()
+    story.cluster.run(20_000, until=lambda: story.fetched(node) == [b"k", b"x"])
+    story.cluster.stop(story.away)
+    story.hand_over()
+    node = story.cluster.start(story.away)
+    assert node.damage.impaired and story.fetched(node) == [b"k"], "what was synced"
+    story.mended(node)
+    assert values(story.log(story.away)) == {b"x": b"1", b"y": b"2", b"z": b"3"}
+
+
+def test_a_log_that_one_leader_gave_stays_when_the_leader_changes_behind_it() -> None:
+    story = Refetched()
+    node = story.lose()
+    story.mended(node)
+    assert node.partitions[story.group].wholeness.is_whole
+    story.hand_over()
+    story.put(b"x", b"4")
+    story.cluster.run(1_000)
+    assert story.repairs == [] and story.fetched(node)[:3] == [b"k", b"x", b"k"]
+
+
+def test_a_leader_that_compacts_sends_nothing_of_it_from_memory() -> None:
+    """A replica would get the older value from there, and find its tombstone gone."""
+    story = Refetched()
+    leader = story.cluster.nodes[story.first]
+    find = leader.fetch_server._recent.find
+    epoch = leader.partitions[story.group].core.epoch
+    end = leader.partitions[story.group].log.end_offset
+    assert find(story.group, 1, epoch, 1_000) is not None
+    leader.partitions[story.group].roll()
+    story.put(b"z", b"4")
+    story.cluster.run(30_000, until=lambda: leader.compactor.counts.passes > 0)
+    assert leader.compactor.counts.passes > 0
+    assert [find(story.group, offset, epoch, 1_000) for offset in range(1, end)] == [None] * (end - 1)
+    assert find(story.group, end, epoch, 1_000) is not None

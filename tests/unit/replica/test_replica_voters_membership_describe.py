@@ -7,7 +7,7 @@ from typing import Any
 
 from enginekit import DIRECTORY, ME, METADATA_GROUP, ORDERS, THREE, TWO, Ground, Noted
 from raftlake.errors import ErrorCode
-from raftlake.kv.commands import encode, put
+from raftlake.kv.commands import Compare, Put, Txn, encode, put
 from raftlake.kv.keys import CLUSTER_KEY, node_key
 from raftlake.ports.peer_rpcs import VoterRpc
 from raftlake.raft.actions import AnswerVoterChange
@@ -20,7 +20,7 @@ from raftlake.replica.names import Names
 from raftlake.replica.quorum import Quorum, endpoints_of
 from raftlake.replica.voters.changes import VoterChanges
 from raftlake.replica.voters.describe import Describer
-from raftlake.replica.voters.membership import RETRY_INTERVAL_MS, Membership, cluster_value
+from raftlake.replica.voters.membership import RETRY_INTERVAL_MS, SPOILT_WAIT_MS, Membership, cluster_value
 from raftlake.replica.voters.own_vote import OwnVote
 from raftlake.wire.ids import id_to_text
 
@@ -86,6 +86,39 @@ def test_a_node_writes_its_own_address_one_attempt_at_a_time() -> None:
     done(ProposeOutcome(ProposeStatus.DONE))
     membership.tick()
     assert len(keys.proposed) == 1, "it stands there"
+
+
+def test_the_leader_of_a_quorum_without_an_id_gives_it_one_at_once() -> None:
+    ground = Ground(cluster_id=None)
+    membership, keys = member(ground)
+    ground.lead()
+    membership.tick()
+    ((txn, done),) = keys.proposed
+    keys.commit(encode(txn))
+    done(ProposeOutcome(ProposeStatus.DONE))
+    assert ground.engine.cluster_id is not None
+    assert txn == Txn((Compare(CLUSTER_KEY, 0),), (Put(CLUSTER_KEY, cluster_value(ground.engine.cluster_id)),))
+
+
+def test_nonsense_in_the_place_of_an_id_that_nobody_knows_is_replaced_after_a_while() -> None:
+    """No node could tell its address before. A follower leaves it to the leader, and the leader to nodes that know the id."""
+    ground = Ground(cluster_id=None)
+    membership, keys = member(ground)
+    keys.commit(encode(put(CLUSTER_KEY, b"{}")))
+    membership.tick()
+    ground.run(2 * SPOILT_WAIT_MS)
+    membership.tick()
+    assert keys.proposed == [], "it does not lead"
+    ground.lead()
+    for _ in range(SPOILT_WAIT_MS):
+        membership.tick()
+        ground.run(1)
+    assert keys.proposed == []
+    membership.tick()
+    ((txn, done),) = keys.proposed
+    keys.commit(encode(txn))
+    done(ProposeOutcome(ProposeStatus.DONE))
+    assert ground.engine.cluster_id is not None
 
 
 # --- changes ---

@@ -122,7 +122,8 @@ def _append(group: GroupState, batches: tuple[FetchedBatch, ...]) -> bool:
         return False
     group.log_end = end
     _take_voters(group, batches[:accepted])
-    group.actions.append(AppendFetched(batches=batches if accepted == len(batches) else batches[:accepted]))
+    taken = batches if accepted == len(batches) else batches[:accepted]
+    group.actions.append(AppendFetched(batches=taken, leader_epoch=group.epoch))
     return True
 
 

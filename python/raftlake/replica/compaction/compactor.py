@@ -59,15 +59,24 @@ class _Known:
 
 
 class Compactor:
-    """`registered` are the nodes that have an address. `counts` and `dirtiest` are for metrics."""
+    """`about_to_compact` is told of each pass, and below which offset it removes; `registered` are the nodes that have an
+    address. `counts` and `dirtiest` are for metrics."""
 
     def __init__(
-        self, engine: Engine, *, disk: DiskWatch, findings: Findings, producers: ProducerCare, registered: Registered
+        self,
+        engine: Engine,
+        *,
+        disk: DiskWatch,
+        findings: Findings,
+        producers: ProducerCare,
+        about_to_compact: Callable[[GroupId, Offset], None],
+        registered: Registered,
     ) -> None:
         self._engine = engine
         self._disk = disk
         self._findings = findings
         self._producers = producers
+        self._about_to_compact = about_to_compact
         self._registered = registered
         self._known: dict[GroupId, _Known] = {}
         #: The log of the pass under way.
@@ -165,6 +174,7 @@ class Compactor:
                 keys_max=engine.config.cleaner_keys_max,
                 segment_bytes=engine.config.segment_bytes if partition.in_force is None else partition.in_force.segment_bytes,
             )
+            self._about_to_compact(partition.group, found.until)
             log.compact(request, self._end)
             return True
 

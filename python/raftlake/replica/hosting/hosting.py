@@ -141,8 +141,6 @@ class Hosting:
         )
         partition = Partition(group, core, log, facts, engine.clock.wall_ms)
         partition.on_appended = self._disk.spend
-        is_kept = log.end_offset > log.start_offset and log.compacted_until is None
-        partition.keeps_beginning = is_kept and core.impairment is not None
         if snapshot is not None and group == METADATA_GROUP and self._kv.machine.applied_offset < snapshot.snapshot_id.offset:
             self._kv.restore(snapshot.snapshot_id)
         return partition

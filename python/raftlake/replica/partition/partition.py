@@ -24,11 +24,12 @@ from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.configs.in_force import InForce
 from raftlake.replica.partition.auxiliary import Auxiliary
 from raftlake.replica.partition.holds import Holds, is_needed, may_append
-from raftlake.replica.partition.intact import require_all_records, require_intact
+from raftlake.replica.partition.intact import require_intact
 from raftlake.replica.partition.pending import NO_EPOCH, NOT_WRITTEN, PendingAppend, WaitingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.replica.partition.start_points import KnownProducers, LogFacts
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
+from raftlake.replica.partition.wholeness import Wholeness
 from raftlake.wire.aborted_index import AbortedTransaction
 from raftlake.wire.batches import BatchHeader, EndMarker, parse_header, read_end_marker, stamp, stamp_time
 from raftlake.wire.shown import without_raft_records
@@ -117,8 +118,7 @@ class Partition:
         self.in_force: InForce | None = None
         #: What clients were shown before the log was repaired. Less is not shown to them again.
         self.shown_before = Offset(0)
-        #: The log was damaged and is being repaired, and its beginning was kept, which was never compacted.
-        self.keeps_beginning = False
+        self.wholeness = Wholeness(group, core, log)
 
     @property
     def is_serving(self) -> bool:
@@ -450,8 +450,7 @@ class Partition:
     def append_fetched(self, action: AppendFetched) -> None:
         """Write batches from the leader as they came; neighbours of one answer are written as one piece. Raises UnfitBeginning,
         and then nothing was written."""
-        if self.keeps_beginning:
-            require_all_records(self.group, (batch.payload.header for batch in action.batches))
+        self.wholeness.about_to_append(action)
         chunks: list[memoryview] = []
         spans: list[BatchSpan] = []
         run_of: memoryview | None = None
@@ -483,7 +482,7 @@ class Partition:
         """Begin anew at `start`: the leader no longer has what lies before it. `inherited` is what it knew of producers."""
         self._facts.stop_saving()
         self.log.reset(start)
-        self.keeps_beginning = False
+        self.wholeness.begun_anew()
         self._facts.reset(inherited)
         self.needs_flush = True
 

@@ -178,6 +178,10 @@ class FetchServer:
             if group in session.ready:
                 self._bring_records(session, group)
 
+    def about_to_compact(self, group: GroupId, until: Offset) -> None:
+        """Records of a group below `until` may go from its log."""
+        self._recent.forget(group, until)
+
     def _bring_records(self, session: Session, group: GroupId) -> None:
         """The group has records for the replica: at once if a majority needs it, else when it is due."""
         core = self._engine.partitions[group].core

@@ -2,7 +2,8 @@
 
 A follower that keeps up asks for exactly what was appended a moment ago. Its bytes were checked when they came and need not
 be read back and checked again. Owns a bounded number of bytes over all groups;
-what is older is read from the log. An entry is of one epoch, in which its leader cuts nothing, so it is never stale.
+what is older is read from the log. An entry is of one epoch, in which its leader cuts nothing, so it is never stale. What is
+about to be compacted leaves: a replica must not get records from here between those that compaction has left.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ class RecentAppends:
         while self._bytes > self._bytes_max:
             oldest = next(iter(self._entries))
             self._bytes -= self._entries.pop(oldest).size
+
+    def forget(self, group: GroupId, end_offset: int) -> None:
+        """What begins below `end_offset` in a group is read from its log from now on."""
+        for key in [key for key in self._entries if key[0] == group and key[1] < end_offset]:
+            self._bytes -= self._entries.pop(key).size
 
     def find(self, group: GroupId, offset: int, epoch: int, size_max: int) -> bytes | None:
         """All that was appended in `epoch` from `offset` on, as far as `size_max` bytes reach; None when that is not here."""

@@ -89,7 +89,7 @@ class Actions:
             case do.ResetLog():
                 self._hosting.reset(partition, action.start)
             case do.MendReplica():
-                partition.keeps_beginning = False
+                partition.wholeness.mended()
                 self._damage.mended(group)
             case do.ReportRole():
                 self._on_role(partition, action)
@@ -102,6 +102,7 @@ class Actions:
 
     def _advance(self, partition: Partition, high_watermark: Offset) -> None:
         """Everything below `high_watermark` is committed; of the metadata log, clients see what is applied."""
+        partition.wholeness.committed(high_watermark)
         if partition.group == METADATA_GROUP:
             self._kv.advance(partition, high_watermark)
         else:

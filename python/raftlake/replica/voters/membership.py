@@ -30,6 +30,8 @@ from raftlake.wire.ids import id_to_text
 RETRY_INTERVAL_MS = 2_000
 #: The transaction.versions that this release knows: 2 is KIP-890 part 2.
 TRANSACTION_VERSION_MIN, TRANSACTION_VERSION_MAX = 0, 2
+#: So long a leader leaves it to others to mend the key of the cluster: each node that knows the id has tried twice.
+SPOILT_WAIT_MS = 2 * RETRY_INTERVAL_MS
 #: How often a leader looks for nodes that are gone.
 LOOK_INTERVAL_MS = 10_000
 #: Keys that one transaction of the leader deletes at most.
@@ -171,10 +173,7 @@ class Membership:
         engine = self._engine
         machine = self._kv.machine
         if engine.cluster_id is None:
-            if not engine.partitions[engine.config.quorum_group].is_serving:
-                return None
-            cluster_id = id_to_text(engine.rng.randrange(1 << 128).to_bytes(16, "big"))
-            return Txn(compares=(Compare(CLUSTER_KEY, 0),), ops=(Put(CLUSTER_KEY, cluster_value(cluster_id)),))
+            return self._first_cluster_id()
         if self._has_told():
             return None
         entry = machine.get(self._own_key)
@@ -182,6 +181,26 @@ class Membership:
             compares=(Compare(self._own_key, 0 if entry is None else entry.version),),
             ops=(Put(self._own_key, self._own_value),),
         )
+
+    def _first_cluster_id(self) -> Txn | None:
+        """The leader makes one up. Where something that means nothing stands in its place, nodes that know the id may have it
+        back first."""
+        led_ms, entry = self._led_ms(), self._kv.machine.get(CLUSTER_KEY)
+        if led_ms < (0 if entry is None else SPOILT_WAIT_MS):
+            return None
+        cluster_id = id_to_text(self._engine.rng.randrange(1 << 128).to_bytes(16, "big"))
+        compare = Compare(CLUSTER_KEY, 0 if entry is None else entry.version)
+        return Txn(compares=(compare,), ops=(Put(CLUSTER_KEY, cluster_value(cluster_id)),))
+
+    def _led_ms(self) -> int:
+        """For how long this node has been seen to lead, all committed and applied; -1: it does not."""
+        engine = self._engine
+        partition = engine.partitions[engine.config.quorum_group]
+        if not partition.is_serving:
+            return -1
+        if self._led_epoch != partition.core.epoch:
+            self._led_epoch, self._leads_since_ms = partition.core.epoch, engine.now_ms
+        return engine.now_ms - self._leads_since_ms
 
     def _spoilt_cluster(self) -> Txn | None:
         """Write the cluster's id again where something else stands in its place: only nodes that know the id may."""
@@ -199,13 +218,10 @@ class Membership:
         engine, now_ms = self._engine, self._engine.now_ms
         partition = engine.partitions[engine.config.quorum_group]
         core = partition.core
-        if not isinstance(core.role, Leader) or not partition.is_serving:
-            return None
-        if self._led_epoch != core.epoch:
-            self._led_epoch, self._leads_since_ms = core.epoch, now_ms
         expired_ms = now_ms - engine.config.node_expiration_ms
-        if self._leads_since_ms > expired_ms or now_ms < self._next_look_ms:
+        if self._led_ms() < engine.config.node_expiration_ms or now_ms < self._next_look_ms:
             return None
+        assert isinstance(core.role, Leader)
         self._next_look_ms = now_ms + LOOK_INTERVAL_MS
         self._fetch_server.confirm(partition.group)
         doomed: list[tuple[str, int]] = []
