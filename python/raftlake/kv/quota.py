@@ -71,9 +71,12 @@ class Quota:
     def reserve(self, sizes: Sizes, txn: Txn) -> Reservation | None:
         """Let the command through; None when it would make the space grow beyond the quota."""
         after = [(op.key, entry_bytes(op.key, len(op.value)) if isinstance(op, Put) else 0) for op in txn.changes]
-        growth = sum(size - self._floor(sizes, key) for key, size in after) + END_GROWTH_BYTES * len(txn.endings)
+        growth = END_GROWTH_BYTES * len(txn.endings)
         # A transaction ends in a space that clients have filled, but for what the command puts beside.
-        is_own = any(self._is_own(sizes, key, size) for key, size in after) or not after
+        is_own = not after
+        for key, size in after:
+            growth += size - self._floor(sizes, key)
+            is_own = is_own or self._is_own(sizes, key, size)
         limit = self.bytes_max + (self._own_room if is_own else 0)
         if growth > 0 and sizes.size + self.under_way + growth > limit:
             return None
@@ -84,7 +87,7 @@ class Quota:
             else:
                 touched.count += 1
                 touched.floor = min(touched.floor, size)
-        reservation = Reservation(max(growth, 0), tuple(key for key, _ in after), txn.deleted_prefixes)
+        reservation = Reservation(max(growth, 0), tuple([key for key, _ in after]), txn.deleted_prefixes)
         if reservation.prefixes:
             self._prefixes.update(reservation.prefixes)
         self.under_way += reservation.growth

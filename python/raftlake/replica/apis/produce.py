@@ -239,7 +239,7 @@ def _append(
 
 def _fault_of_size(partition: Partition, asked: InForce, headers: Sequence[BatchHeader]) -> RequestRejected | None:
     """Why the topic takes no batch so large. One that comes again is in the log already, and is answered so."""
-    largest = max(header.size for header in headers)
+    largest = headers[0].size if len(headers) == 1 else max(header.size for header in headers)
     if largest <= asked.message_bytes_max or _is_repeated(partition, headers[0]):
         return None
     return RequestRejected(
@@ -294,5 +294,5 @@ def _records(node: Services, request: ProduceRequest, group: GroupId, part: Prod
             ErrorCode.MESSAGE_TOO_LARGE,
             f"{len(part.records)} bytes for one partition exceed message.max.bytes={node.engine.config.message_bytes_max}",
         )
-    assert isinstance(part.records, bytearray | memoryview)
+    assert isinstance(part.records, (bytearray, memoryview))
     return part.records

@@ -66,7 +66,7 @@ class CheckLine:
 
     def is_under_way(self, asker: Asker, group: GroupId) -> bool:
         """Whether appends of this connection to the group have to wait for one before them."""
-        return (asker.connection, group) in self._under_way
+        return bool(self._under_way) and (asker.connection, group) in self._under_way
 
     def add(self, asker: Asker, group: GroupId, size: int, job: Callable[[], Checked], done: Done) -> None:
         """Do `job` aside when the turn of its connection comes, then call `done`."""

@@ -27,7 +27,7 @@ from raftlake.replica.engine import Engine
 from raftlake.replica.opaque import require_raft_records
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.producer_state import NO_PRODUCER
-from raftlake.wire.batch_header import TooManyBatches, UnreadableBatch
+from raftlake.wire.batch_header import CODEC_MASK, TooManyBatches, UnreadableBatch
 from raftlake.wire.batches import HEADER_BYTES, BatchHeader, validate
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX, PayloadTooLarge, decompress_counting
 from raftlake.wire.primitives import BytesLike
@@ -67,7 +67,8 @@ class RequestBudget:
         headers = self._headers(records)
         for header in headers:
             payload = memoryview(records)[header.position + HEADER_BYTES : header.end_position]
-            content = self._unpacked(header, payload, inline) if header.is_compressed else self._plain(payload, inline)
+            is_packed = header.attributes & CODEC_MASK
+            content = self._unpacked(header, payload, inline) if is_packed else self._plain(payload, inline)
             if content is None or (needs_keys and inline is not None and len(content) > KEYED_INLINE_BYTES):
                 self._left, self._inline_left = before
                 return None
@@ -92,7 +93,8 @@ class RequestBudget:
             # After this code clients send the batch again.
             raise RequestRejected(ErrorCode.CORRUPT_MESSAGE, str(corrupt)) from corrupt
         for header in headers:
-            _require_clients(header)
+            if header.producer_id != NO_PRODUCER or header.attributes:
+                _require_clients(header)
         if len(headers) > 1 and any(header.producer_id != NO_PRODUCER for header in headers):
             raise RequestRejected(ErrorCode.INVALID_RECORD, "an idempotent producer sends one batch per partition and request")
         return headers
@@ -169,17 +171,17 @@ class RecordChecks:
     """`aside` takes what is large. `is_tiered`: records are copied to tables, which do not hold every time."""
 
     def __init__(self, engine: Engine, allowance: Allowance, aside: Aside, *, is_tiered: bool = False) -> None:
-        self._engine = engine
+        self._is_opaque = engine.config.is_opaque
         self._is_tiered = is_tiered
         self._allowance = allowance
         self.line = CheckLine(engine, aside)
 
     def check(self, partition: Partition, asker: Asker, budget: RequestBudget, records: Records, done: Done) -> None:
         """Call `done` now or later; for one partition and connection in the order of the calls."""
-        look = partial(self._look, budget, records, needs_keys=partition.is_compacted)
-        if not (budget.is_aside or self.line.is_under_way(asker, partition.group) or self._engine.config.is_opaque):
+        needs_keys = partition.is_compacted
+        if not (budget.is_aside or self._is_opaque or self.line.is_under_way(asker, partition.group)):
             try:
-                headers = look(inline=self._allowance)
+                headers = self._look(budget, records, self._allowance, needs_keys)
             except RequestRejected as rejected:
                 done(rejected)
                 return
@@ -187,23 +189,24 @@ class RecordChecks:
                 done(headers)
                 return
         budget.is_aside = True
+        look = partial(self._look, budget, records, None, needs_keys)
         self.line.add(asker, partition.group, len(records), partial(_attempt, look), done)
 
     def _look(
-        self, budget: RequestBudget, records: Records, *, needs_keys: bool, inline: Allowance | None
+        self, budget: RequestBudget, records: Records, inline: Allowance | None, needs_keys: bool
     ) -> list[BatchHeader] | None:
         headers = budget.check(records, inline, needs_keys=needs_keys)
         if headers is not None and self._is_tiered:
             for header in headers:
                 _require_times(header)
-        if headers is not None and self._engine.config.is_opaque:
+        if headers is not None and self._is_opaque:
             require_raft_records(records, headers)
         return headers
 
 
 def _attempt(look: Callable[..., list[BatchHeader] | None]) -> Checked:
     try:
-        headers = look(inline=None)
+        headers = look()
         assert headers is not None
     except RequestRejected as rejected:
         # Not the one that was raised: its traceback would keep what was decompressed until the next full collection.

@@ -74,7 +74,8 @@ class KvRoom:
 
     def reserve(self, txn: Txn) -> Admission | NoRoom:
         """Let a command through to the log, or say why not. Each admission is followed by one `settle`."""
-        self._let_go()
+        if self._lingering:
+            self._let_go()
         partitions = self._partitions_of(txn)
         no_room = self._refusal_of_partitions(partitions) if partitions else None
         if no_room is not None:

@@ -37,7 +37,8 @@ class KvState:
 
     def records_from(self, group: GroupId) -> Offset:
         """The records of a partition below it are deleted; 0 where none were."""
-        start = self._rules.starts.get((group.topic_id, group.partition))
+        starts = self._rules.starts
+        start = starts.get((group.topic_id, group.partition)) if starts else None
         return Offset(0) if start is None else start.offset
 
     @property

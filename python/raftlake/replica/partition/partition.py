@@ -31,6 +31,7 @@ from raftlake.replica.partition.start_points import KnownProducers, LogFacts
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
 from raftlake.replica.partition.wholeness import Wholeness
 from raftlake.wire.aborted_index import AbortedTransaction
+from raftlake.wire.batch_header import CONTROL_BIT
 from raftlake.wire.batches import BatchHeader, EndMarker, parse_header, read_end_marker, stamp, stamp_time
 from raftlake.wire.shown import without_raft_records
 
@@ -267,15 +268,16 @@ class Partition:
             if pending.refuse is not None and not self._has_room_for(first):
                 self._refuse_for_room(pending, pending.refuse, NO_ROOM_FOR_PRODUCERS)
                 continue
+            has_sequence = _has_sequence(first)
             try:
-                duplicate = self._check_sequence(pending) if _has_sequence(first) else None
+                duplicate = self._check_sequence(pending) if has_sequence else None
             except RequestRejected as rejected:
                 self._reject(pending, rejected, prove)
                 continue
             if duplicate is not None:
                 self._wait_for(duplicate.end_offset, duplicate.base_offset, pending)
                 continue
-            if _has_sequence(first) and (first.is_transactional or self.producers.transactions.is_used):
+            if has_sequence and (first.is_transactional or self.producers.transactions.is_used):
                 error = may_append(self.producers, first)
                 if error is None:
                     error = gate.judge(self, pending)
@@ -287,7 +289,9 @@ class Partition:
                     self._refuse_transaction(pending, error, gate.why(self, pending, error))
                     continue
             for header in pending.headers:
-                if _has_sequence(header):
+                if header.attributes & CONTROL_BIT:
+                    self._note_marker(pending.buffer, header, next_offset, now_ms)
+                elif header.producer_id != NO_PRODUCER:
                     self.producers.record(
                         header.producer_id,
                         header.producer_epoch,
@@ -297,8 +301,6 @@ class Partition:
                         now_ms,
                         header.is_transactional,
                     )
-                elif header.is_control:
-                    self._note_marker(pending.buffer, header, next_offset, now_ms)
                 next_offset = Offset(next_offset + header.last_offset_delta + 1)
             admitted.append(pending)
         self.appending.clear()

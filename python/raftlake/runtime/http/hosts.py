@@ -28,6 +28,8 @@ class AllowedHosts:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(plain_name(name) for name in names)
+        #: The Host that was served last, as it came: a client sends the same one with each request.
+        self._served: str | None = None
 
     def check(self, request: Request) -> None:
         """Raise HttpError for a request that may be of a page of another site."""
@@ -37,6 +39,8 @@ class AllowedHosts:
             # No browser leaves it out. Scripts that speak HTTP/1.0 may read; RFC 9112 wants a Host in HTTP/1.1.
             if request.version != "1.0" or request.method not in _READING or origin is not None:
                 raise HttpError(400, "the request has no Host header; without one, HTTP/1.0 may read and nothing else")
+            return
+        if origin is None and host == self._served:
             return
         parts = _HOST.fullmatch(host.lower())
         if parts is None:
@@ -48,6 +52,7 @@ class AllowedHosts:
                 403,
                 f"pages of {origin!r} are not served here, for Host is {host!r}; a proxy has to pass on the browser's Host",
             )
+        self._served = host
 
     def allows(self, host: str) -> bool:
         name = plain_name(host)

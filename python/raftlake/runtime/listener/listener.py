@@ -104,6 +104,7 @@ class Listener:
         metrics: RequestMetrics,
     ) -> None:
         self.use = use
+        self._takes_peers = use.takes_peers
         self.limits = limits
         self.room = room
         self.line = line
@@ -310,8 +311,9 @@ class Listener:
     def _route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
         api = header.api_key
         self._metrics.count_request(API_NAMES[api])
-        require_for_peers(self.use, header, message)
-        rpc = self._codec.decode_request(header, message, from_peers=self.use.takes_peers)
+        if not self._takes_peers:
+            require_for_peers(self.use, header, message)
+        rpc = self._codec.decode_request(header, message, from_peers=self._takes_peers)
         source = None if rpc is None else source_of(rpc)
         if source is not None and source >= 0:
             # Kafka's own replicas give client ids of other kinds.

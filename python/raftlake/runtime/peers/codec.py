@@ -110,6 +110,9 @@ class PeerCodec:
         ask, and a node's client id says nothing there."""
         assert self._directory is not None
         asking = parse_peer_client_id(header.client_id) if from_peers else None
+        if header.api_key == ApiKey.PRODUCE:
+            # The commonest request by far.
+            return None if asking is None else _decode_propose(message, asking)
         if header.api_key == ApiKey.FETCH:
             return self._decode_fetch(message) if message.replica_id >= 0 else None
         if header.api_key in peer_control.CONTROL_KEYS:
@@ -119,8 +122,6 @@ class PeerCodec:
             return peer_snapshot.decode_request(message, self._directory.resolve_group)
         if header.api_key == ApiKey.READ_OFFSET:
             return peer_reads.decode_request(message, asking, self._directory.resolve_group)
-        if header.api_key == ApiKey.PRODUCE and asking is not None:
-            return _decode_propose(message, asking)
         if header.api_key == ApiKey.DESCRIBE_QUORUM and asking is not None:
             return DescribeRpc(request=message)
         if (header.api_key, header.api_version) in peer_offsets.SPOKEN and asking is not None:
