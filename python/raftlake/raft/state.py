@@ -218,7 +218,11 @@ class GroupState:
     @property
     def announced_log_start(self) -> Offset:
         """What a leader tells its replicas: where log and remote tier together begin (KIP-405)."""
-        return self.tiered_start if self.begins_in_tier else self.shown_log_start
+        # In one piece: each answer to a Fetch asks several times.
+        tiered_start, log_start, told = self.tiered_start, self.log_start, self.told_log_start
+        if 0 <= tiered_start < log_start <= self.tiered_end:
+            return tiered_start
+        return told if told > log_start else log_start
 
     def random_election_timeout_ms(self) -> int:
         """Uniform in [T, 2T), as Kafka draws it."""

@@ -59,8 +59,9 @@ class Engine:
         self.closed: list[Callable[[Partition], None]] = []
         #: Tells a group what the Fetch rounds have shown of its leader, or of its replicas, since it last heard of them.
         self.confirm_peers: Callable[[Partition], None] = _nothing
-        self._dirty: Marked = {}
-        self._to_append: Marked = {}
+        #: The groups with actions to perform, and those with records to append. Turns look here several times each.
+        self.dirty: Marked = {}
+        self.to_append: Marked = {}
 
     # --- inputs and turns ---
 
@@ -101,39 +102,34 @@ class Engine:
 
     def mark_dirty(self, partition: Partition) -> None:
         """The partition has actions to perform."""
-        self._dirty[partition.group] = partition
+        self.dirty[partition.group] = partition
         self.request_turn()
 
     def mark_appending(self, partition: Partition) -> None:
         """The partition has records to append at the end of this turn."""
-        self._to_append[partition.group] = partition
+        self.to_append[partition.group] = partition
         self.request_turn()
 
     @property
     def has_marked(self) -> bool:
         """A group has actions to perform or records to append."""
-        return bool(self._dirty or self._to_append)
+        return bool(self.dirty or self.to_append)
 
     def take_dirty(self) -> Marked:
         """The groups with actions to perform, which are marked no longer."""
-        dirty, self._dirty = self._dirty, {}
+        dirty, self.dirty = self.dirty, {}
         return dirty
 
     def take_appending(self) -> Marked:
         """The groups with records to append, which are marked no longer."""
-        to_append, self._to_append = self._to_append, {}
+        to_append, self.to_append = self.to_append, {}
         return to_append
-
-    @property
-    def is_appending(self) -> bool:
-        """A group has records to append."""
-        return bool(self._to_append)
 
     def forget(self, partition: Partition) -> None:
         """The group is no longer hosted: nothing of it is performed any more."""
         partition.outbox.clear()
-        self._dirty.pop(partition.group, None)
-        self._to_append.pop(partition.group, None)
+        self.dirty.pop(partition.group, None)
+        self.to_append.pop(partition.group, None)
         for listener in self.closed:
             listener(partition)
 

@@ -24,12 +24,12 @@ def test_during_a_turn_nothing_asks_for_one_and_behind_it_everything_does() -> N
     partition = ground.host()
     ground.engine.begin_turn()
     ground.engine.mark_appending(partition)
-    assert ground.turns == 1 and ground.engine.is_appending
+    assert ground.turns == 1 and ground.engine.to_append
     ground.engine.end_turn()
     ground.engine.mark_dirty(partition)
     assert ground.turns == 2
     assert list(ground.engine.take_appending()) == [METADATA_GROUP]
-    assert not ground.engine.is_appending and ground.engine.has_marked
+    assert not ground.engine.to_append and ground.engine.has_marked
 
 
 def test_a_closed_group_is_marked_no_longer_and_all_are_told_in_order() -> None:

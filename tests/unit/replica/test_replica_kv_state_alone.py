@@ -115,7 +115,7 @@ def test_what_is_proposed_in_one_turn_is_one_batch_and_told_when_it_is_applied()
     outcomes: list[ProposeOutcome] = []
     for name in ("a", "b"):
         kv.propose(put(name, b"v"), outcomes.append)
-    assert partition.appending == [] and ground.engine.is_appending
+    assert partition.appending == [] and ground.engine.to_append
     kv.batch_collected()
     (pending,) = partition.appending
     assert pending.headers[0].record_count == 2

@@ -95,9 +95,10 @@ class DiskWatch:
     def spend(self, size: int) -> None:
         """So many bytes were appended to a log."""
         self._appended += size
-        if self.is_low:
+        if self.is_low or self._free_bytes is None:
             return
-        self._judge()
+        if self._free_bytes - (self._appended - self._appended_then) < self.limit_bytes:
+            self._judge()
         if self._appended - self._looked_at > self.limit_bytes // LOOK_PART > 0:
             # Others may write to the disk as fast.
             self._look()

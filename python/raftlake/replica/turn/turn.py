@@ -89,13 +89,13 @@ class Turn:
             engine.request_turn()
 
     def _perform_all(self) -> None:
+        engine = self._engine
         for _ in range(PASSES_MAX):
-            if self._engine.is_appending:
+            if engine.to_append:
                 self.step_appends()
-            dirty = self._engine.take_dirty()
-            if not dirty:
+            if not engine.dirty:
                 return
-            self._perform(dirty)
+            self._perform(engine.take_dirty())
         raise InvariantViolation(f"a turn did not end after {PASSES_MAX} passes")
 
     def step_appends(self) -> None:

@@ -331,7 +331,8 @@ class Listener:
             finalized, transaction_version = self._node.finalized_kraft_version(), self._node.finalized_transaction_version()
             reply(answer_api_versions(header.api_version, self.use, finalized, transaction_version))
             return
-        require_for_clients(self.use, header)
+        if self.use is ListenerUse.PEERS:
+            require_for_clients(self.use, header)
         if isinstance(message, ProduceRequest) and message.acks == -1:
             reply = self._timed(reply)
         self._node.handle(header, message, connection.client(header.client_id), reply)
