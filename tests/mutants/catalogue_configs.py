@@ -95,7 +95,7 @@ CONFIGS = (
         "largest-batch-not-looked-for",
         "only the first batch of a request was measured",
         PRODUCE,
-        "    largest = max(header.size for header in headers)\n",
+        "    largest = headers[0].size if len(headers) == 1 else max(header.size for header in headers)\n",
         "    largest = headers[0].size\n",
         OBEYED,
     ),

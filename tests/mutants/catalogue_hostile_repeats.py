@@ -240,7 +240,7 @@ TURNS = (
         "one-line-for-all-connections",
         "256 bombs of 592 bytes made every other producer of the partition wait for 24 s",
         LINE,
-        "        return (asker.connection, group) in self._under_way\n",
+        "        return bool(self._under_way) and (asker.connection, group) in self._under_way\n",
         "        return any(group == each for _, each in self._under_way)\n",
         *WAITED,
     ),

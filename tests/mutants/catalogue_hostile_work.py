@@ -268,8 +268,8 @@ OUTSIDE_THE_LOG = (
         "foreign-log-decoded-at-once",
         "a batch of 150,000 records for another program's log was decoded within one turn",
         CHECKS,
-        " or self._engine.config.is_opaque):",
-        "):",
+        "budget.is_aside or self._is_opaque or self",
+        "budget.is_aside or self",
         ("unit/replica/test_replica_opaque.py",),
     ),
     mutant(

@@ -88,8 +88,8 @@ LOG_START = (
         "local-start-told-of-a-tiered-log",
         "KIP-405: the Fetch response tells the start of the whole log",
         STATE,
-        "return self.tiered_start if self.begins_in_tier else self.shown_log_start",
-        "return self.shown_log_start",
+        "            return tiered_start\n",
+        "            return self.shown_log_start\n",
         CORE,
     ),
     mutant(

@@ -120,6 +120,14 @@ def test_without_a_host_only_old_readers_pass(method: str, version: str, headers
     assert status_of(AllowedHosts([]), request(method, version, **headers)) == status
 
 
+def test_a_host_that_was_served_before_makes_no_other_page_welcome() -> None:
+    hosts, page = AllowedHosts(()), {"host": "10.0.0.1:8092", "origin": "http://evil.example"}
+    for _ in range(2):
+        assert status_of(hosts, request(host="10.0.0.1:8092")) == 200
+        assert status_of(hosts, request(**page)) == 403
+        assert status_of(hosts, request(host="evil.example")) == 421
+
+
 def test_a_host_that_stands_twice_is_refused() -> None:
     source: Any = None
     twice = ((b"host", b"localhost"), (b"host", b"evil.example"))
