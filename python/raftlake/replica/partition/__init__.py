@@ -10,7 +10,7 @@ Reading order:
 - `auxiliary`: what a replica has to know that begins at some offset, as the remote tier keeps it.
 - `voter_log`: control batches that say who votes.
 - `snapshot_files`: a snapshot file is made, checked and scanned.
-- `intact`: whether bytes of a log are what was written.
+- `intact`: whether bytes of a log are what was written. `wholeness`: whether all of a log came from the leader of one epoch.
 - `retention`: which records of a log may be deleted.
 
 Callers: `Engine` holds the partitions. All services work on them.
