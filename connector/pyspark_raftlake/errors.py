@@ -26,8 +26,8 @@ TOPICS_SHOWN_MAX = 10
 class QuorumUnavailable(RaftlakeError):
     """The quorum was away for longer than the query may wait."""
 
-    def __init__(self, what: str, tries: int, waited_ms: float, cause: Exception) -> None:
-        count = f"{tries} {'try' if tries == 1 else 'tries'}"
+    def __init__(self, what: str, tries: int, waited_ms: float, cause: Exception, setting: str) -> None:
+        count = f"{tries} {'try' if tries == 1 else 'tries'}, as '{setting}' says"
         told = f"the quorum could not be asked for {what} in {waited_ms / 1000:.0f} s ({count}): {cause}"
         super().__init__(told if len(told) <= LINE_CHARACTERS_MAX else told[: LINE_CHARACTERS_MAX - 1] + "…")
 

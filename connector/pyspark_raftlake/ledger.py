@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_raftlake.errors import QuorumUnavailable, SinkFailed, SinkFenced
+from pyspark_raftlake.option_names import BLOCK_TIMEOUT
 from pyspark_raftlake.patience import is_outage
 from raftlake.client import Delete, Put
 from raftlake.client import sink_keys as keys
@@ -353,7 +354,7 @@ class Ledger:
                 failure = error
             waited_ms = (time.monotonic() - begun_at) * 1000
             if waited_ms >= self._patience_ms:
-                raise QuorumUnavailable(what, tries, waited_ms, failure)
+                raise QuorumUnavailable(what, tries, waited_ms, failure, BLOCK_TIMEOUT)
 
 
 def _why_refused(what: str, refused: Mapping[int, str]) -> str:

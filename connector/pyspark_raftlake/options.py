@@ -89,6 +89,8 @@ class Patience:
     interval_ms: int = 1_000
     #: One request on one connection, ms; None: as the client thinks right.
     request_ms: int | None = None
+    #: The option that makes a wait that was too short longer.
+    setting: str = names.FETCH_RETRIES
 
     @property
     def total_ms(self) -> int:
@@ -265,6 +267,7 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
         ask_ms=options.positive(names.BLOCK_TIMEOUT) or OUTAGE_MS_MAX,
         retries_max=0,
         request_ms=options.positive(names.REQUEST_TIMEOUT),
+        setting=names.BLOCK_TIMEOUT,
     )
     return SinkOptions(
         quorum=_quorum(options, patience),

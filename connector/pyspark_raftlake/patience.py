@@ -72,7 +72,7 @@ def patiently(ask: Callable[[], T], patience: Patience, what: str, sleep: Callab
                 raise
             if retry == patience.retries_max:
                 waited_ms = (time.monotonic() - asked_at) * 1000
-                raise QuorumUnavailable(what, retry + 1, waited_ms, error) from None
+                raise QuorumUnavailable(what, retry + 1, waited_ms, error, patience.setting) from None
             _log.warning("%s: %s; asked again in %d ms", what, error, patience.interval_ms)
             sleep(patience.interval_ms / 1000)
     raise AssertionError("a question is asked at least once")

@@ -44,7 +44,7 @@ def test_the_number_of_retries_and_their_pause_are_those_of_the_options() -> Non
         patiently(asked, told, "list offsets", asked.slept.append)
     assert (asked.count, asked.slept) == (6, [0.02] * 5)
     once = Asked(AWAY)
-    with pytest.raises(QuorumUnavailable, match=r"\(1 try\)"):
+    with pytest.raises(QuorumUnavailable, match=r"\(1 try, as 'fetchOffset.numRetries' says\)"):
         patiently(once, patience_of(**{"fetchOffset.numRetries": "0"}), "topics", once.slept.append)
     assert once.slept == []
 

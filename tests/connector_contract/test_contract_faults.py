@@ -96,7 +96,7 @@ def test_patience_ends_with_one_line(own_quorum: LocalQuorum, own_client: Client
             own_quorum.kill(node)
         wait_until(lambda: not query.isActive, "the end of the query's patience", 60)
         assert "the quorum could not be asked for" in str(query.exception())
-        assert "(2 tries)" in str(query.exception())
+        assert "(2 tries, as 'fetchOffset.numRetries' says)" in str(query.exception())
     finally:
         query.stop()
         own_quorum.start(*NODES)

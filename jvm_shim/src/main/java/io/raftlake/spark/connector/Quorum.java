@@ -24,8 +24,9 @@ public record Quorum(String servers, String clientId, Patience patience) impleme
      * @param retriesMax how often a question that was not answered is asked once more
      * @param intervalMs the pause between two of them
      * @param requestMs one request on one connection; 0: as the client thinks right
+     * @param setting the option that makes a wait that was too short longer
      */
-    public record Patience(long askMs, long retriesMax, long intervalMs, long requestMs) implements Serializable {
+    public record Patience(long askMs, long retriesMax, long intervalMs, long requestMs, String setting) implements Serializable {
         /** As Kafka's default.api.timeout.ms. */
         public static final long ASK_MS_DEFAULT = 60_000;
 
@@ -37,7 +38,7 @@ public record Quorum(String servers, String clientId, Patience patience) impleme
             return new Patience(options.positive(OptionNames.API_TIMEOUT, ASK_MS_DEFAULT),
                     options.count(OptionNames.FETCH_RETRIES, RETRIES_DEFAULT),
                     options.count(OptionNames.FETCH_RETRY_INTERVAL, INTERVAL_MS_DEFAULT),
-                    options.positive(OptionNames.REQUEST_TIMEOUT, 0));
+                    options.positive(OptionNames.REQUEST_TIMEOUT, 0), OptionNames.FETCH_RETRIES);
         }
 
         /** All that a question may take, in ms. */

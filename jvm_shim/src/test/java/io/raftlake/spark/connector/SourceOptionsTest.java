@@ -35,7 +35,7 @@ class SourceOptionsTest {
     void defaults() {
         SourceOptions options = SourceOptions.of(raw());
         assertEquals(new Selection.Subscribe(List.of("t")), options.selection());
-        assertEquals(new Quorum.Patience(60_000, 3, 1_000, 0), options.quorum().patience());
+        assertEquals(new Quorum.Patience(60_000, 3, 1_000, 0, "fetchOffset.numRetries"), options.quorum().patience());
         assertEquals(243_000, options.quorum().patience().totalMs());
         assertTrue(options.failOnDataLoss() && options.readsCommitted());
         assertFalse(options.includeHeaders() || options.isLinearizable() || options.startsAtLatestWithoutMatch());

@@ -36,8 +36,8 @@ public final class Asking {
                 if (retry >= patience.retriesMax()) {
                     long seconds = Math.round((System.nanoTime() - askedAtNs) / 1e9);
                     throw new UncheckedIOException(new QuorumUnavailableException(line("the quorum could not be asked for "
-                            + what + " in " + seconds + " s (" + (retry + 1) + (retry == 0 ? " try): " : " tries): ")
-                            + outage.getMessage())));
+                            + what + " in " + seconds + " s (" + (retry + 1) + (retry == 0 ? " try" : " tries") + ", as '"
+                            + patience.setting() + "' says): " + outage.getMessage())));
                 }
                 LOG.warn("{}: {}; asked again in {} ms", what, outage.getMessage(), patience.intervalMs());
                 pause(patience.intervalMs());

@@ -37,7 +37,7 @@ public final class RaftlakeScanBuilder
     public static void requireReadable(SourceOptions options) {
         Quorum.Patience patience = options.quorum().patience();
         Quorum.Patience once = new Quorum.Patience(
-                Math.min(FIRST_CONTACT_MS, patience.askMs()), 0, 0, patience.requestMs());
+                Math.min(FIRST_CONTACT_MS, patience.askMs()), 0, 0, patience.requestMs(), patience.setting());
         SourceOptions soon = options.with(new Quorum(options.quorum().servers(), options.quorum().clientId(), once));
         try {
             new Positions(Sources.of(soon).view(), soon).requireReadable();

@@ -45,7 +45,7 @@ record SinkOptions(Quorum quorum, String topic, Codec codec, long deliveryMs, St
                     + "' go together: who writes, and a rising number");
         }
         Quorum.Patience patience = new Quorum.Patience(options.positive(OptionNames.BLOCK_TIMEOUT, OUTAGE_MS_MAX), 0, 0,
-                options.positive(OptionNames.REQUEST_TIMEOUT, 0));
+                options.positive(OptionNames.REQUEST_TIMEOUT, 0), OptionNames.BLOCK_TIMEOUT);
         return new SinkOptions(Quorum.of(options, patience), topic,
                 Codec.named(options.choice(OptionNames.COMPRESSION, CODECS, "none")),
                 options.positive(OptionNames.DELIVERY_TIMEOUT, OUTAGE_MS_MAX), app,

@@ -61,7 +61,7 @@ class RealTimeReaderTest {
     }
 
     private RealTimeReader read(long start, long end, boolean failOnDataLoss) {
-        Quorum quorum = new Quorum(node.servers(), "test", new Quorum.Patience(20_000, 0, 0, 0));
+        Quorum quorum = new Quorum(node.servers(), "test", new Quorum.Patience(20_000, 0, 0, 0, "fetchOffset.numRetries"));
         PlannedRange task = new PlannedRange(new OffsetRange(AT, start, end), "AAAAAAAAAAAAAAAAAAAAAA", quorum,
                 RangeFetches.LEADER, List.of(1), failOnDataLoss, true, null);
         reader = new RealTimeReader(task, Columns.ofSource(false));
