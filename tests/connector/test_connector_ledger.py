@@ -188,7 +188,9 @@ def test_an_outage_of_the_commit_ends_in_one_error_when_patience_is_over() -> No
     space = FakeKeys()
     standing = entered(space)
     space.outcomes = [away(), away()]
-    with pytest.raises(QuorumUnavailable, match=r"the commit of batch 0 .*1 try, as 'kafka.max.block.ms' says.*not accepted in time"):
+    with pytest.raises(
+        QuorumUnavailable, match=r"the commit of batch 0 .*1 try, as 'kafka.max.block.ms' says.*not accepted in time"
+    ):
         ledger_on(space, patience_ms=0).commit(standing, batch(0), begun(space, standing, 0))
     space.outcomes = [RequestRejected(ErrorCode.POLICY_VIOLATION, "507: no room")]
     with pytest.raises(RequestRejected, match="no room"):

@@ -319,17 +319,23 @@ def test_a_table_that_no_topic_can_be_is_refused(both: dict[str, Connector], cli
         assert not spark.catalog.tableExists(table)
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
         spark.table("lake.`or ders`")
-    spark.sql(f"CREATE TABLE {table} USING raftlake TBLPROPERTIES(partitions=3)")
+    spark.sql(
+        f"CREATE TABLE {table} USING raftlake TBLPROPERTIES(partitions=3, `retention.ms`=86400000, `segment.bytes`=1048576)"
+    )
     for column, hint in (("kee", "; did you mean 'key'? Its columns are"), ("amount", ". Its columns are")):
         with pytest.raises(Exception, match=re.escape(f"the table {name} has no column '{column}'{hint}")):
             spark.sql(f"INSERT INTO {table} SELECT 'v' AS value, 'x' AS {column}")
     assert spark.table(table).count() == 0
     spark.table(table).write.insertInto(table)
     (shown,) = spark.sql(f"SHOW CREATE TABLE {table}").collect()
+    told = {"'partitions' = '3'", "'retention.ms' = '86400000'", "'segment.bytes' = '1048576'"}
+    assert {each for each in told if each in shown.createtab_stmt} == told and "cleanup.policy" not in shown.createtab_stmt
     spark.sql(f"DROP TABLE {table}")
     wait_until(lambda: not spark.catalog.tableExists(table), "the end of the topic", QUERY_TIMEOUT_S)
     spark.sql(shown.createtab_stmt)
     assert client.partitions(name) == [0, 1, 2]
+    configs = client.topic_configs(name)
+    assert (configs["retention.ms"], configs["segment.bytes"]) == ("86400000", "1048576")
 
 
 def test_topics_are_tables_of_a_catalog(both: dict[str, Connector], client: Client, tmp_path: Path) -> None:

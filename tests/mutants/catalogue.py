@@ -56,6 +56,7 @@ from tests.mutants.catalogue_transaction_version import TRANSACTION_VERSION
 from tests.mutants.catalogue_transactions_at_partitions import TRANSACTIONS_AT_PARTITIONS
 from tests.mutants.catalogue_transactions_coordinator import TRANSACTIONS_COORDINATOR
 from tests.mutants.catalogue_transactions_log import TRANSACTIONS_LOG
+from tests.mutants.catalogue_wholeness import REFETCHED_LOGS
 from tests.mutants.plant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -115,6 +116,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *COMPACTION_RULES,
     *COMPACTION_READERS,
     *COMPACTION_FILES,
+    *REFETCHED_LOGS,
     *KV_RANGES,
     *CHECKPOINTS,
 )

@@ -13,7 +13,6 @@ LOG = "raftlake.storage.log"
 LOG_COMPACTION = "raftlake.storage.log_compaction"
 COMPACTOR = "raftlake.storage.compactor"
 ABORTED = "raftlake.storage.aborted_index"
-WHOLENESS = "raftlake.replica.partition.wholeness"
 
 BY_RULES = ("unit/wire/test_wire_compaction.py",)
 BY_COLUMNS = ("unit/wire/test_wire_record_columns.py",)
@@ -23,8 +22,6 @@ BY_CRASHES = ("unit/storage/test_storage_cleaned.py",)
 BY_LOGS = ("unit/storage/test_storage_log_compaction.py",)
 BY_PASSES = ("unit/storage/test_storage_compaction_pass.py",)
 BY_WORKERS = ("unit/storage/test_storage_compactor.py",)
-BY_REPAIRS = ("unit/replica/test_replica_partition_compacted.py",)
-BY_WHOLENESS = ("unit/replica/test_replica_partition_wholeness.py",)
 BY_INTACT = ("unit/replica/test_replica_partition_intact.py",)
 
 COMPACTION_RULES = (
@@ -433,14 +430,6 @@ COMPACTION_FILES = (
         BY_LOGS,
     ),
     mutant(
-        "beginning-of-a-damaged-log-is-not-doubted",
-        "a bug of ours: a node that was away when the policy came brought deleted keys back",
-        WHOLENESS,
-        "        self.is_whole = core.impairment is None and log.end_offset > log.start_offset\n",
-        "        self.is_whole = True\n",
-        BY_REPAIRS,
-    ),
-    mutant(
         "only-the-first-batch-of-an-answer-is-looked-at",
         "the tombstone that is gone stood in the second one",
         "raftlake.replica.partition.intact",
@@ -455,63 +444,6 @@ COMPACTION_FILES = (
         "        if header.record_count <= header.last_offset_delta:\n",
         "        if not header.record_count:\n",
         BY_INTACT,
-    ),
-    mutant(
-        "mended-log-is-doubted-for-ever",
-        "what is compacted behind what it held does no harm",
-        "raftlake.replica.turn.actions",
-        "                partition.wholeness.mended()\n",
-        "",
-        BY_REPAIRS,
-    ),
-    mutant(
-        "log-of-two-leaders-is-taken-for-whole",
-        "simulator, seed 970001333: the second one had removed the tombstone",
-        WHOLENESS,
-        "        elif self._begun_in != action.leader_epoch:\n",
-        "        elif self._begun_in == LAY_HERE:\n",
-        BY_REPAIRS,
-    ),
-    mutant(
-        "log-that-is-begun-anew-behind-its-leader-is-taken-for-whole",
-        "what the next leader lacks is missed as in a repair",
-        WHOLENESS,
-        '        """The log is empty: its leader has deleted what lay here, and more."""\n        self.is_whole = False\n',
-        '        """The log is empty: its leader has deleted what lay here, and more."""\n',
-        BY_WHOLENESS,
-    ),
-    mutant(
-        "first-commit-makes-an-impaired-log-whole",
-        "what others counted on may lie behind it",
-        WHOLENESS,
-        "            self.is_whole = self._core.impairment is None and self._core.has_caught_up(high_watermark)\n",
-        "            self.is_whole = self._core.has_caught_up(high_watermark)\n",
-        BY_WHOLENESS,
-    ),
-    mutant(
-        "later-leader-is-taken-for-the-first",
-        "the next answer of it would not be looked at",
-        WHOLENESS,
-        "            require_all_records(self._group, (batch.payload.header for batch in action.batches))\n",
-        "            require_all_records(self._group, (batch.payload.header for batch in action.batches))\n"
-        "            self._begun_in = action.leader_epoch\n",
-        BY_WHOLENESS,
-    ),
-    mutant(
-        "leader-sends-compacted-records-from-memory",
-        "found by looking: the older value from memory, and the place of its tombstone from the log",
-        "raftlake.replica.compaction.compactor",
-        "            self._about_to_compact(partition.group, found.until)\n",
-        "",
-        BY_REPAIRS,
-    ),
-    mutant(
-        "whole-memory-of-a-group-is-forgotten-with-a-pass",
-        "each follower would read back what was just appended",
-        "raftlake.replica.replication.recent_appends",
-        "key[0] == group and key[1] < end_offset",
-        "key[0] == group",
-        BY_REPAIRS,
     ),
     mutant(
         "unfit-beginning-stays",

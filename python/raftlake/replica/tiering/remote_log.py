@@ -83,8 +83,7 @@ class RemoteLog:
         """Where the partition begins: its first record that is not deleted is in the table, or in the local log."""
         if not self.is_on:
             # Each answer to a Produce tells it.
-            deleted_below = self._kv.state.records_from(partition.group)
-            return max(partition.log.start_offset, partition.core.told_log_start, deleted_below)
+            return max(partition.log.start_offset, self.deleted_below(partition))
         return max(self.first_offset(partition), self.deleted_below(partition))
 
     def first_offset(self, partition: Partition) -> Offset:

@@ -42,13 +42,12 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * <p>It stages tables so that Spark asks before it replaces one: without that, Spark would drop the topic first.
  */
 public final class RaftlakeCatalog implements StagingTableCatalog {
-    private static final String PARTITIONS = "partitions";
     private static final long TIMEOUT_MS = 60_000;
     private static final Pattern TOPIC = Pattern.compile("(?!\\.{1,2}$)[a-zA-Z0-9._-]{1,249}");
 
     /** What Spark itself puts among the properties of a table, and what SHOW CREATE TABLE tells that only this topic can have. */
     private static final Set<String> NOT_CONFIGS = Set.of(PROP_LOCATION, PROP_IS_MANAGED_LOCATION, PROP_EXTERNAL, PROP_TABLE_TYPE,
-            PROP_COMMENT, PROP_COLLATION, PROP_PROVIDER, PROP_OWNER, PARTITIONS, RaftlakeTable.TOPIC_ID);
+            PROP_COMMENT, PROP_COLLATION, PROP_PROVIDER, PROP_OWNER, RaftlakeTable.PARTITIONS, RaftlakeTable.TOPIC_ID);
 
     private static final Set<String> COLUMNS = columns();
 
@@ -125,7 +124,7 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
         if (topic.isEmpty()) {
             throw new NoSuchTableException(table);
         }
-        return RaftlakeTable.ofTopic(topic.get(), options);
+        return table(topic.get());
     }
 
     @Override
@@ -177,7 +176,11 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
             }
         });
         int partitions = partitions(info.properties());
-        return RaftlakeTable.ofTopic(asked(() -> logs().ensureTopic(table.name(), partitions, configs)), options);
+        return table(asked(() -> logs().ensureTopic(table.name(), partitions, configs)));
+    }
+
+    private RaftlakeTable table(Topic topic) {
+        return RaftlakeTable.ofTopic(topic, options, () -> asked(() -> logs().configs(topic.name())));
     }
 
     /** What a topic has no place for is refused, and not forgotten. Spark names its default format where nobody names one. */
@@ -194,9 +197,9 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
         }
         for (String property : properties.keySet()) {
             boolean isKnown = NOT_CONFIGS.contains(property) || property.contains(".");
-            if (!isKnown && !CloseNames.of(property, List.of(PARTITIONS), 1).isEmpty()) {
+            if (!isKnown && !CloseNames.of(property, List.of(RaftlakeTable.PARTITIONS), 1).isEmpty()) {
                 throw new IllegalArgumentException(
-                        "unknown property '" + property + "' of a table of raftlake; did you mean '" + PARTITIONS + "'?");
+                        "unknown property '" + property + "' of a table of raftlake; did you mean '" + RaftlakeTable.PARTITIONS + "'?");
             }
         }
     }
@@ -216,10 +219,10 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
     }
 
     private static int partitions(Map<String, String> properties) {
-        String text = properties.getOrDefault(PARTITIONS, "1");
+        String text = properties.getOrDefault(RaftlakeTable.PARTITIONS, "1");
         if (!text.matches("[1-9][0-9]{0,5}")) {
             throw new IllegalArgumentException(
-                    "the property '" + PARTITIONS + "' is '" + text + "', expected a whole number above 0");
+                    "the property '" + RaftlakeTable.PARTITIONS + "' is '" + text + "', expected a whole number above 0");
         }
         return Integer.parseInt(text);
     }

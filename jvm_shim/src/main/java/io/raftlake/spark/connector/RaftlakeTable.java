@@ -10,6 +10,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.function.Supplier;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
@@ -23,6 +24,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** The topics that options name, as one table. */
 public final class RaftlakeTable implements SupportsRead, SupportsWrite, ReportsSinkMetrics {
     static final String TOPIC_ID = "topic_id";
+    static final String PARTITIONS = "partitions";
 
     private final StructType schema;
     private final Map<String, String> options;
@@ -31,21 +33,28 @@ public final class RaftlakeTable implements SupportsRead, SupportsWrite, Reports
     /** Of a table of the catalog; else null. */
     private final Topic topic;
 
+    /** What was set for the topic. Asked for when somebody wants to see it, and not for each query. */
+    private final Supplier<Map<String, String>> configs;
+
     /** {@code schema}: of the source, or of the rows that are written. */
     public RaftlakeTable(StructType schema, Map<String, String> options) {
-        this(schema, options, null);
+        this(schema, options, null, Map::of);
     }
 
-    private RaftlakeTable(StructType schema, Map<String, String> options, Topic topic) {
+    private RaftlakeTable(StructType schema, Map<String, String> options, Topic topic, Supplier<Map<String, String>> configs) {
         this.schema = schema;
         this.options = Map.copyOf(options);
         this.topic = topic;
+        this.configs = configs;
     }
 
-    /** One topic, as a table of the catalog. {@code options}: of the catalog; those of a query go before them. */
-    static RaftlakeTable ofTopic(Topic topic, Map<String, String> options) {
+    /**
+     * One topic, as a table of the catalog. {@code options}: of the catalog; those of a query go before them. {@code configs}:
+     * what was set for the topic.
+     */
+    static RaftlakeTable ofTopic(Topic topic, Map<String, String> options, Supplier<Map<String, String>> configs) {
         boolean hasHeaders = new CaseInsensitiveStringMap(options).getBoolean(OptionNames.INCLUDE_HEADERS, false);
-        return new RaftlakeTable(Columns.ofSource(hasHeaders), options, topic);
+        return new RaftlakeTable(Columns.ofSource(hasHeaders), options, topic, configs);
     }
 
     /** Those of the table with those of a query. {@code topicOption}: how a topic is named. */
@@ -77,10 +86,16 @@ public final class RaftlakeTable implements SupportsRead, SupportsWrite, Reports
         return topic == null ? RaftlakeProvider.FORMAT : topic.name();
     }
 
-    /** Of a table of the catalog. */
+    /** Of a table of the catalog: what makes such a table again, and the id of the topic. */
     @Override
     public Map<String, String> properties() {
-        return topic == null ? Map.of() : Map.of("partitions", Integer.toString(topic.partitions()), TOPIC_ID, topic.id());
+        if (topic == null) {
+            return Map.of();
+        }
+        Map<String, String> all = new TreeMap<>(configs.get());
+        all.put(PARTITIONS, Integer.toString(topic.partitions()));
+        all.put(TOPIC_ID, topic.id());
+        return all;
     }
 
     @Override

@@ -49,6 +49,17 @@ public final class KafkaLogs implements Logs {
     }
 
     @Override
+    public Map<String, String> configs(String topic) throws IOException {
+        Tries tries = tries("a look at the settings of topic " + topic);
+        try {
+            Out request = OffsetMessages.configs(OffsetMessages.TOPIC, topic);
+            return cluster.askAny(Api.DESCRIBE_CONFIGS, request, tries, false, OffsetMessages::configsOfTopic);
+        } catch (Refusal refusal) {
+            throw LogReads.refused(refusal, tries);
+        }
+    }
+
+    @Override
     public List<String> topics(String prefix) throws IOException {
         return cluster.describe(null, tries("a look at all topics")).stream()
                 .map(known -> known.topic().name())

@@ -65,6 +65,9 @@ public interface Logs {
     /** The topic, or nothing where there is none. */
     Optional<Topic> topic(String name) throws IOException;
 
+    /** The configs that were set for a topic, by name. */
+    Map<String, String> configs(String topic) throws IOException;
+
     /**
      * The topic, created where there is none. It has leaders then. One that is there is returned as it is: partitions and
      * configs are not compared.

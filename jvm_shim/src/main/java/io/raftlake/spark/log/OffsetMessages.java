@@ -13,6 +13,9 @@ final class OffsetMessages {
     private static final int CONSUMER = -1;
     private static final int NO_EPOCH = -1;
 
+    /** Where a config comes from (DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG). */
+    private static final int SET_FOR_TOPIC = 1;
+
     /** Kinds of resources that have configs (org.apache.kafka.common.config.ConfigResource). */
     static final int TOPIC = 2;
     static final int NODE = 4;
@@ -97,6 +100,15 @@ final class OffsetMessages {
 
     /** By name; those without a value are left out. */
     static Map<String, String> configs(ByteBuffer answer) throws IOException, Refusal {
+        return configs(answer, false);
+    }
+
+    /** Those that were set for the topic itself. */
+    static Map<String, String> configsOfTopic(ByteBuffer answer) throws IOException, Refusal {
+        return configs(answer, true);
+    }
+
+    private static Map<String, String> configs(ByteBuffer answer, boolean ofTopic) throws IOException, Refusal {
         Code[] code = new Code[1];
         String[] told = new String[1];
         Map<String, String> found = new HashMap<>();
@@ -107,17 +119,17 @@ final class OffsetMessages {
             told[0] = in.text();
             in.i8();
             in.text();
-            return in.array(config -> config(config, found));
+            return in.array(config -> config(config, ofTopic, found));
         });
         Refusal.unlessNone(code[0], told[0]);
         return found;
     }
 
-    private static Object config(In in, Map<String, String> found) {
+    private static Object config(In in, boolean ofTopic, Map<String, String> found) {
         String name = in.text();
         String value = in.text();
         in.bool();
-        in.i8();
+        boolean isWanted = in.i8() == SET_FOR_TOPIC || !ofTopic;
         in.bool();
         in.array(synonym -> {
             synonym.text();
@@ -126,7 +138,7 @@ final class OffsetMessages {
         });
         in.i8();
         in.text();
-        if (value != null) {
+        if (value != null && isWanted) {
             found.put(name, value);
         }
         return name;

@@ -80,7 +80,8 @@ public final class MemoryLogs implements Logs {
         return topics.keySet().stream().filter(name -> name.startsWith(prefix)).toList();
     }
 
-    /** The configs that the topic was created with. */
+    /** Those that the topic was created with. */
+    @Override
     public synchronized Map<String, String> configs(String name) throws IOException {
         return require(name).configs();
     }

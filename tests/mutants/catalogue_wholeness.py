@@ -1,0 +1,78 @@
+"""Bugs planted in what a replica makes of a log that it fetches anew, and in what its leader sends while it compacts."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue_hostile_work import mutant
+
+WHOLENESS = "raftlake.replica.partition.wholeness"
+
+BY_REPAIRS = ("unit/replica/test_replica_partition_compacted.py",)
+BY_WHOLENESS = ("unit/replica/test_replica_partition_wholeness.py",)
+
+REFETCHED_LOGS = (
+    mutant(
+        "log-of-two-leaders-is-taken-for-whole",
+        "simulator, seed 970001333: the second one had removed the tombstone",
+        WHOLENESS,
+        "        elif self._begun_in != action.leader_epoch:\n",
+        "        elif self._begun_in == LAY_HERE:\n",
+        BY_REPAIRS,
+    ),
+    mutant(
+        "log-that-is-begun-anew-behind-its-leader-is-taken-for-whole",
+        "what the next leader lacks is missed as in a repair",
+        WHOLENESS,
+        '        """The log is empty: its leader has deleted what lay here, and more."""\n        self.is_whole = False\n',
+        '        """The log is empty: its leader has deleted what lay here, and more."""\n',
+        BY_WHOLENESS,
+    ),
+    mutant(
+        "first-commit-makes-an-impaired-log-whole",
+        "what others counted on may lie behind it",
+        WHOLENESS,
+        "            self.is_whole = self._core.impairment is None and self._core.has_caught_up(high_watermark)\n",
+        "            self.is_whole = self._core.has_caught_up(high_watermark)\n",
+        BY_WHOLENESS,
+    ),
+    mutant(
+        "later-leader-is-taken-for-the-first",
+        "the next answer of it would not be looked at",
+        WHOLENESS,
+        "            require_all_records(self._group, (batch.payload.header for batch in action.batches))\n",
+        "            require_all_records(self._group, (batch.payload.header for batch in action.batches))\n"
+        "            self._begun_in = action.leader_epoch\n",
+        BY_WHOLENESS,
+    ),
+    mutant(
+        "leader-sends-compacted-records-from-memory",
+        "found by looking: the older value from memory, and the place of its tombstone from the log",
+        "raftlake.replica.compaction.compactor",
+        "            self._about_to_compact(partition.group, found.until)\n",
+        "",
+        BY_REPAIRS,
+    ),
+    mutant(
+        "whole-memory-of-a-group-is-forgotten-with-a-pass",
+        "each follower would read back what was just appended",
+        "raftlake.replica.replication.recent_appends",
+        "key[0] == group and key[1] < end_offset",
+        "key[0] == group",
+        BY_REPAIRS,
+    ),
+    mutant(
+        "beginning-of-a-damaged-log-is-not-doubted",
+        "a bug of ours: a node that was away when the policy came brought deleted keys back",
+        WHOLENESS,
+        "        self.is_whole = core.impairment is None and log.end_offset > log.start_offset\n",
+        "        self.is_whole = True\n",
+        BY_REPAIRS,
+    ),
+    mutant(
+        "mended-log-is-doubted-for-ever",
+        "what is compacted behind what it held does no harm",
+        "raftlake.replica.turn.actions",
+        "                partition.wholeness.mended()\n",
+        "",
+        BY_REPAIRS,
+    ),
+)
