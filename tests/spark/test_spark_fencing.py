@@ -76,8 +76,8 @@ def test_the_older_of_two_drivers_is_fenced(
     wait_until(lambda: newer.text("error") is not None, "the end of the newer driver", 60)
     assert newer.text("error") == ""
     numbers = [number for number, _ in newer.batches]
-    # A driver that was stopped between the log of its source and its offsets leaves a file there. The next batch takes that file
-    # beside its own, so there is one batch less.
+    # A driver that was stopped between the log of its source and its offsets leaves a file there. The next batch takes that
+    # file beside its own, so there is one batch less.
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
     assert FILES - 1 - is_paused <= numbers[-1] <= FILES - 1
     # At most the batch that was under way is seen twice.
