@@ -215,22 +215,18 @@ class Txn:
     def changes(self) -> tuple[Put | Delete, ...]:
         """The operations that name the key that they change."""
         if len(self.ops) == 1 and isinstance(self.ops[0], Put):
-            # The commonest command by far. Each put asks for this three times.
+            # The commonest command by far. Each put asks three times.
             return (self.ops[0],)
         return tuple(operation for operation in self.ops if isinstance(operation, _CHANGES))
 
     @property
     def endings(self) -> tuple[EndTxn, ...]:
         """The ends of transactions: which key one changes is known when it is applied."""
-        if len(self.ops) == 1 and isinstance(self.ops[0], Put):
-            return ()
         return tuple(operation for operation in self.ops if isinstance(operation, EndTxn))
 
     @property
     def deleted_prefixes(self) -> tuple[str, ...]:
         """The prefixes whose keys are deleted: which these are is known when the command is applied."""
-        if len(self.ops) == 1 and isinstance(self.ops[0], Put):
-            return ()
         return tuple(operation.prefix for operation in self.ops if isinstance(operation, DeletePrefix))
 
     @property
@@ -246,8 +242,6 @@ class Txn:
     @property
     def has_ranges(self) -> bool:
         """Whether the command says something of all keys with a prefix."""
-        if not self.compares and len(self.ops) == 1 and isinstance(self.ops[0], Put):
-            return False
         kinds = (ComparePrefix, DeletePrefix)
         return any(isinstance(part, kinds) for parts in (self.compares, self.ops) for part in parts)
 

@@ -22,7 +22,7 @@ from raftlake.ports.driver import PeerConnection
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import ClientContext
 from raftlake.runtime.listener.apis import listed
-from raftlake.runtime.listener.request import AT_ONCE_MAX, DEAR_BYTES, DearFrame, Request, is_dear
+from raftlake.runtime.listener.request import DearFrame, Request, is_dear
 from raftlake.runtime.listener.router import Router
 from raftlake.runtime.listener.turn import LateAnswer, Turn
 from raftlake.runtime.peers.codec import is_from_replica, parse_peer_client_id
@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, frame: bytearray) -> None:
         """Queue a request that has arrived."""
         self.requests += 1
-        if (len(frame) > DEAR_BYTES or len(self._waiting) >= AT_ONCE_MAX) and is_dear(frame, len(self._waiting)):
+        if is_dear(frame, len(self._waiting)):
             if self.requests == 1:
                 self.claim(parse_peer_client_id(peek_client_id(frame)))
             if not self.is_peer:

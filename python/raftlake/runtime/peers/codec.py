@@ -58,7 +58,7 @@ READ_OFFSET_VERSION = 0
 PROPOSE_VERSION = 12
 VOTER_KEYS = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER})
 _CLIENT_ID_PREFIX = "raftlake-node-"
-ID_DIGITS_MAX = 10
+_ID_DIGITS_MAX = 10
 
 
 class Directory(Protocol):
@@ -80,7 +80,7 @@ def parse_peer_client_id(client_id: str | None) -> NodeId | None:
         return None
     # Each Fetch of a peer asks: a regular expression takes four times as long.
     number = client_id[len(_CLIENT_ID_PREFIX) :]
-    return NodeId(int(number)) if number.isdecimal() and number.isascii() and len(number) <= ID_DIGITS_MAX else None
+    return NodeId(int(number)) if number.isdecimal() and number.isascii() and len(number) <= _ID_DIGITS_MAX else None
 
 
 def is_from_replica(message: object) -> bool:

@@ -55,7 +55,7 @@ public final class BlobCollector {
                 LOG.info("removed {} orphaned blobs of pipeline {}", removed, pipeline);
             }
         } catch (IOException error) {
-            LOG.warn("orphaned blobs of pipeline {} stay for now: {}", pipeline, error.toString());
+            LOG.warn("orphaned blobs of pipeline {} stay until the next look: {}", pipeline, error.toString());
         }
     }
 

@@ -129,7 +129,7 @@ final class Cluster {
 
     // --- topics ------------------------------------------------------------------------------------------------------
 
-    /** Topics by name, asked for now; all of them for null. Of those that do not exist there is nothing. */
+    /** Topics by name, asked for anew; all of them for null. Of those that do not exist there is nothing. */
     List<Known> describe(List<String> names, Tries tries) throws IOException {
         try {
             return learn(askAny(Api.METADATA, Messages.metadata(names), tries, false, Messages::metadata));
@@ -162,7 +162,7 @@ final class Cluster {
         return found;
     }
 
-    /** Asked for now: of every node, until one knows it. Those that do not answer are given a moment. */
+    /** Asked for anew: of every node, until one knows it. Those that do not answer are given a moment. */
     Optional<Known> topic(String name, Tries tries) throws IOException {
         Deadline grace = new Deadline(UNKNOWN_TOPIC_GRACE_MS);
         while (true) {

@@ -135,7 +135,7 @@ final class LoggedFileManager extends RocksDBFileManager {
             }
             log.collectIfDue(System.currentTimeMillis());
         } catch (IOException error) {
-            LOG.warn("old changes of {} stay for now: {}", directory, error.toString());
+            LOG.warn("old changes of {} stay until Spark deletes old versions again: {}", directory, error.toString());
         }
     }
 

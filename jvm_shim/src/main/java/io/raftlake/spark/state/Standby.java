@@ -180,7 +180,7 @@ public final class Standby {
         } catch (Exception error) {
             // Spark's methods throw exceptions that they do not declare.
             if (!isTold) {
-                LOG.warn("the standby of state does not follow for now: {}", error.toString());
+                LOG.warn("the standby of state cannot follow, and tries again: {}", error.toString());
             }
             isTold = true;
         }
