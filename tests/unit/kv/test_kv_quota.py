@@ -134,6 +134,13 @@ def test_the_quorums_own_keys_have_room_of_their_own_which_has_an_end() -> None:
     assert quota.reserve(applied.machine, put_bytes("/raftlake/nodes/2", 6000)) is None
 
 
+@pytest.mark.parametrize("keys", [("/raftlake/nodes/1", "b"), ("b", "/raftlake/nodes/1")])
+def test_one_key_of_the_quorum_is_enough_for_its_room_wherever_it_stands(keys: tuple[str, str]) -> None:
+    quota, applied = Quota(1000, own_room=6000), Applied()
+    applied.apply(put_bytes("a", 5000))
+    assert quota.reserve(applied.machine, Txn((), tuple(Put(key, b"") for key in keys))) is not None
+
+
 change = st.one_of(
     st.builds(Delete, st.sampled_from(KEYS)), st.builds(Put, st.sampled_from(KEYS), st.integers(0, 900).map(bytes))
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from enginekit import DIRECTORY, ME, METADATA_GROUP, ORDERS, THREE, TWO, Ground, Noted
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Compare, Put, Txn, encode, put
@@ -17,6 +19,7 @@ from raftlake.replica.config import Endpoint
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.kv.state import KvState
 from raftlake.replica.names import Names
+from raftlake.replica.partition.partition import Partition
 from raftlake.replica.quorum import Quorum, endpoints_of
 from raftlake.replica.voters.changes import VoterChanges
 from raftlake.replica.voters.describe import Describer
@@ -98,6 +101,30 @@ def test_the_leader_of_a_quorum_without_an_id_gives_it_one_at_once() -> None:
     done(ProposeOutcome(ProposeStatus.DONE))
     assert ground.engine.cluster_id is not None
     assert txn == Txn((Compare(CLUSTER_KEY, 0),), (Put(CLUSTER_KEY, cluster_value(ground.engine.cluster_id)),))
+
+
+def test_a_node_that_does_not_serve_as_leader_gives_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    ground = Ground(cluster_id=None)
+    membership, keys = member(ground)
+    ground.lead()
+    monkeypatch.setattr(Partition, "is_serving", False)
+    membership.tick()
+    assert keys.proposed == []
+
+
+def test_a_leader_leaves_nonsense_to_others_as_long_in_each_of_its_epochs() -> None:
+    ground = Ground(cluster_id=None)
+    membership, keys = member(ground)
+    keys.commit(encode(put(CLUSTER_KEY, b"{}")))
+    for _ in range(2):
+        # The second time it has led before.
+        ground.lead()
+        for _ in range(SPOILT_WAIT_MS):
+            membership.tick()
+            ground.run(1)
+        assert keys.proposed == []
+    membership.tick()
+    assert len(keys.proposed) == 1
 
 
 def test_nonsense_in_the_place_of_an_id_that_nobody_knows_is_replaced_after_a_while() -> None:
