@@ -19,7 +19,7 @@ from raftlake.sim.invariants.committed_data import CommittedData
 from raftlake.sim.invariants.committed_log import CommittedLogs
 from raftlake.sim.invariants.compaction_rules import CompactionRules
 from raftlake.sim.invariants.log_matching import LogMatching
-from raftlake.wire.batches import HEADER_BYTES, Record, build_batch, decode_batch, parse_header
+from raftlake.wire.batches import HEADER_BYTES, Record, build_batch, decode_batch, decode_records, parse_header
 from raftlake.wire.compaction import empty_batch
 
 GROUP = GroupId("accounts", 0, bytes(range(16)))
@@ -253,6 +253,101 @@ def test_a_tombstone_waits_for_its_horizon_and_for_the_voters() -> None:
     early.install()
     with pytest.raises(Violation, match="before its time"):
         early.install(emptied(1), dirty_from=Offset(2), now_ms=NOW_MS + RETENTION_MS, tombstones_below=Offset(1))
+
+
+class Anew:
+    """A key with a value and a tombstone, and a transaction. Node 2 lost its log. It has `held` batches again when tombstone and
+    marker go from node 1."""
+
+    def __init__(self, held: int = 0) -> None:
+        self.made = made = LogInTheMaking()
+        made.data(("a", "1"))
+        made.data(("t", "1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+        made.data(("a", None))
+        made.marker(5, commit=True)
+        made.data(("t", "2"), producer_id=5, producer_epoch=0, base_sequence=1)
+        self.ground = ground = Ground(made)
+        self.take_away(TWO)
+        ground.install()
+        self.give(*made.batches[:held])
+        for number in (1, 2):
+            ground.install(dirty_from=Offset(made.end), now_ms=NOW_MS + number * RETENTION_MS)
+        assert not {2, 3} & {
+            record.offset for batch in ground.log.batches for record in decode_records(batch.data, include_control=True)
+        }
+
+    def take_away(self, node_id: NodeId, *, is_reset: bool = False) -> None:
+        self.ground.disks[node_id].open(GROUP).truncate_to(Offset(0))
+        if is_reset:
+            self.ground.rules.on_log_start(node_id, GROUP, 0, is_reset=True)
+        else:
+            self.ground.rules.on_log_cut(node_id, GROUP, 0)
+
+    def give(self, *batches: bytes) -> None:
+        log = self.ground.disks[TWO].open(GROUP)
+        for batch in map(stored, batches):
+            log.append([batch.data], [span_of(batch)])
+            self.ground.rules.on_append(TWO, GROUP, batch, 1)
+
+    def compacted(self, begin: int, end: int) -> bytes:
+        return empty_batch(begin, end, 1)
+
+
+def test_a_voter_that_lost_its_log_may_be_told_of_both_or_of_neither() -> None:
+    both = Anew()
+    both.give(*both.made.batches)
+    neither = Anew()
+    neither.give(neither.compacted(0, 4), neither.made.batches[4])
+
+
+@pytest.mark.parametrize("held", [0, 1])
+@pytest.mark.parametrize("places", [[(1, 4)], [(1, 2), (2, 3)], [(1, 3)]])
+def test_a_voter_that_lost_its_log_is_told_of_the_tombstone_of_what_it_has(held: int, places: list[tuple[int, int]]) -> None:
+    anew = Anew(held)
+    anew.give(*anew.made.batches[held:1])
+    with pytest.raises(Violation, match=r"brings nothing back: node 2 .* has the key b'a' at 0 and is not told .* at 2"):
+        anew.give(*(anew.compacted(*place) for place in places))
+    assert anew.ground.disks[TWO].open(GROUP).end_offset > 2
+
+
+def test_a_voter_that_lost_its_log_is_told_how_the_transaction_ended_that_it_has() -> None:
+    anew = Anew()
+    anew.give(*anew.made.batches[:3])
+    with pytest.raises(Violation, match="has a batch at 1 of a transaction, and is not told of its marker at 3"):
+        anew.give(anew.compacted(3, 4))
+
+
+def test_a_log_that_begins_anew_behind_its_leader_is_fetched_anew_too() -> None:
+    anew = Anew()
+    anew.give(*anew.made.batches)
+    anew.take_away(TWO, is_reset=True)
+    anew.give(*anew.made.batches[:2])
+    with pytest.raises(Violation, match="is not told of its tombstone at 2"):
+        anew.give(anew.compacted(2, 4))
+
+
+def test_a_newer_value_that_is_committed_ends_the_older_one_too() -> None:
+    anew = Anew()
+    anew.made.data(("a", "again"))
+    anew.ground.fill(ONE)
+    assert anew.ground.committed.of(GROUP).extend(anew.ground.log, anew.made.end, 1)
+    anew.give(anew.made.batches[0], anew.compacted(1, 4))
+
+
+def test_a_voter_that_has_all_again_is_one_that_a_pass_waits_for() -> None:
+    made = LogInTheMaking()
+    made.data(("a", "1"))
+    made.data(("a", None))
+    ground = Ground(made)
+    ground.rules.on_log_cut(TWO, GROUP, 1)
+    for end in (1, 2):
+        ground.rules.on_append(TWO, GROUP, stored(made.batches[end - 1]), 1)
+    behind = ground.disks[TWO] = SimulatedDisk(Machine())
+    assert behind.open(GROUP).end_offset == 0
+    ground.fill(TWO, 1)
+    ground.install()
+    with pytest.raises(Violation, match="voter 2 has the key at 0"):
+        ground.install(dirty_from=Offset(2), now_ms=NOW_MS + RETENTION_MS)
 
 
 def test_a_horizon_is_set_where_older_values_were_removed_and_then_stays() -> None:

@@ -9,6 +9,7 @@ Reading order:
 - `log_matching`, `leader_completeness`: equal offset and epoch mean equal logs before; a leader has all that was committed
   before its epoch.
 - `compaction_rules`, `fates`: what compaction may leave out of a log, judged where it is installed; how transactions ended.
+- `refetched`: what a replica must be told that has lost its log and fetches it anew.
 - `monotonic_high_watermark`, `majority_high_watermark`: no way back; a majority holds everything below it on disk.
 - `snapshot_at_log_start`, `snapshot_data`, `leader_never_loads_snapshot`: a trimmed log has a snapshot; a snapshot is the state
   of committed records; no leader resets its log.

@@ -5,8 +5,9 @@ made of is used here. A record goes only if
 
 - a newer record of its key stands in the log below the end of the pass, or
 - it is of an aborted transaction, or has no key, or
-- it is a tombstone or a marker whose delete horizon has passed, and no voter lacks it that has what it is about. A tombstone
-  goes by the horizon that a pass of this node gave it: a reader here has `delete.retention.ms` from when older values went.
+- it is a tombstone or a marker whose delete horizon has passed, and no voter lacks it that has what it is about. What a voter
+  that has lost its log gets anew is judged when it appends it (`refetched`). A tombstone goes by the horizon that a pass of
+  this node gave it: a reader here has `delete.retention.ms` from when older values went.
 
 What stays is as it was: key, value, headers, time and offset of each record, the leader epoch of each offset, the producer and
 sequence of each batch that keeps records, control records of Raft, and the newest batch of each producer. What passes is noted
@@ -29,6 +30,7 @@ from raftlake.sim.disk.observer import Installed
 from raftlake.sim.invariants.base import ClusterView, Invariant, Violation
 from raftlake.sim.invariants.committed_log import CommittedLog, CommittedLogs
 from raftlake.sim.invariants.fates import Fates
+from raftlake.sim.invariants.refetched import Refetched
 from raftlake.wire.batches import BatchHeader, Record, decode_records, parse_header
 
 #: Attribute of a batch whose base timestamp is its delete horizon (KIP-534).
@@ -53,6 +55,7 @@ class _Group:
     def __init__(self, committed: CommittedLog) -> None:
         self.committed = committed
         self.fates = Fates(committed.batches)
+        self.refetched = Refetched()
         self._records: dict[StoredBatch, list[Record]] = {}
 
     def records(self, batch: StoredBatch) -> list[Record]:
@@ -73,6 +76,28 @@ class _Group:
                 found.update((record.key, record.offset) for record in self.records(batch) if record.key is not None)
         return found
 
+    def last_of(self, key: bytes) -> int:
+        """Where the newest committed record of a key stands; -1 where there is none."""
+        return self.newest(self.committed.batches, self.committed.end).get(key, -1)
+
+    def held_of(self, batches: Sequence[StoredBatch], marker_offset: int) -> int | None:
+        """Where a batch of the transaction begins that the marker at an offset ends; None where these hold none."""
+        (marker,) = self.committed.batches_between(marker_offset, marker_offset + 1)
+        held = self.of_transaction(batches, parse_header(marker.data))
+        return None if held is None else held.base
+
+    def of_transaction(self, batches: Sequence[StoredBatch], marker: BatchHeader) -> StoredBatch | None:
+        """A batch of the transaction that the marker ends."""
+        begin = self.fates.begin_of(marker.base_offset, marker.producer_id)
+        for batch in batches:
+            if batch.base >= marker.base_offset:
+                break
+            header = parse_header(batch.data)
+            is_data = header.is_transactional and not header.is_control
+            if batch.end > begin and is_data and header.producer_id == marker.producer_id:
+                return batch
+        return None
+
     def horizons_of_tombstones(self, batches: Iterable[StoredBatch], end: int, now_ms: int) -> list[int]:
         """The delete horizons that are not over, of batches with tombstones that end at or below `end`."""
         headers = [(batch, parse_header(batch.data)) for batch in batches if batch.end <= end]
@@ -87,6 +112,7 @@ class _Group:
 
 class CompactionRules(Invariant):
     promise = "compaction removes only what nobody needs"
+    told = "a replica that fetches its log anew brings nothing back"
 
     def __init__(self, view: ClusterView, committed: CommittedLogs) -> None:
         super().__init__(view)
@@ -94,10 +120,36 @@ class CompactionRules(Invariant):
         self._groups: dict[GroupId, _Group] = {}
         self._passes: dict[tuple[NodeId, GroupId], _Pass] = {}
 
+    def _known(self, group: GroupId) -> _Group:
+        known = self._groups.get(group)
+        if known is None:
+            known = self._groups[group] = _Group(self._committed.of(group))
+        return known
+
+    def on_log_cut(self, node_id: NodeId, group: GroupId, end_offset: int) -> None:
+        if self._committed.of(group).end > end_offset:
+            self._known(group).refetched.lost(node_id, end_offset, self._committed.of(group).end)
+
+    def on_log_start(self, node_id: NodeId, group: GroupId, start_offset: int, is_reset: bool) -> None:
+        if is_reset:
+            self.on_log_cut(node_id, group, start_offset)
+
+    def on_append(self, node_id: NodeId, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
+        known = self._groups.get(group)
+        if known is None or node_id not in known.refetched:
+            return
+        log = self.view.log_of(node_id, group)
+        assert log is not None
+        before = [each for each in log.batches if each.end <= batch.base]
+        fault = known.refetched.fault_of(before, batch, known.records(batch), known.newest, known.last_of, known.held_of)
+        if fault is not None:
+            raise Violation(self.told, f"node {node_id} {group} {fault}")
+        known.refetched.caught_up(node_id, batch.end)
+
     def on_compacted(self, node_id: NodeId, group: GroupId, installed: Installed) -> None:
         log = self.view.log_of(node_id, group)
         assert log is not None
-        known = self._groups.setdefault(group, _Group(self._committed.of(group)))
+        known = self._known(group)
         here = self._passes.get((node_id, group))
         if here is None or here.request is not installed.request:
             here = _Pass(installed.request, known.newest(_log_before(log, installed), installed.request.until))
@@ -112,7 +164,7 @@ class CompactionRules(Invariant):
     def on_pass_ended(self, node_id: NodeId, group: GroupId, request: Compaction, compacted: Compacted) -> None:
         log = self.view.log_of(node_id, group)
         assert log is not None
-        known = self._groups.setdefault(group, _Group(self._committed.of(group)))
+        known = self._known(group)
         end = compacted.clean_until
         if not request.dirty_from <= end <= request.until or (end == request.dirty_from < request.until):
             raise self._unclean(f"node {node_id} {group} is told to be clean up to {end}; {request}")
@@ -250,34 +302,27 @@ class _Judge:
             older = self._known.newest(log.batches, record.offset)
             if record.key in older:
                 raise _Wrong(f"the tombstone {record} is gone, and voter {voter} has the key at {older[record.key]}")
+        self._known.refetched.tombstones[record.offset] = record.key
 
     def _justify_marker(self, was: BatchHeader, record: Record) -> None:
         self._require_passed(was, f"the marker at {record.offset}")
-        left = self._of_transaction(self._log, was)
+        left = self._known.of_transaction(self._log.batches, was)
         if left is not None:
             raise _Wrong(f"the marker at {record.offset} is gone before its batch [{left.base}, {left.end})")
         for voter, log in self._voters_without(record.offset):
-            held = self._of_transaction(log, was)
+            held = self._known.of_transaction(log.batches, was)
             if held is not None:
                 raise _Wrong(f"the marker at {record.offset} is gone, and voter {voter} has its batch at {held.base}")
-
-    def _of_transaction(self, log: MemoryLog, marker: BatchHeader) -> StoredBatch | None:
-        """A batch of the transaction that the marker ends."""
-        begin = self._known.fates.begin_of(marker.base_offset, marker.producer_id)
-        for batch in log.batches[log.first_batch_after(begin) :]:
-            if batch.base >= marker.base_offset:
-                break
-            header = parse_header(batch.data)
-            if header.producer_id == marker.producer_id and header.is_transactional and not header.is_control:
-                return batch
-        return None
+        self._known.refetched.markers.add(record.offset)
 
     def _voters_without(self, offset: int) -> Iterable[tuple[NodeId, MemoryLog]]:
-        """The voters whose logs end at or below `offset`."""
+        """The voters whose logs end at or below `offset`, without those that fetch their logs anew."""
         voters = self._known.committed.voters or self._view.static_voters
         for voter in voters.voters.values():
             log = self._view.log_of(voter.id, self._log.group)
-            if log is not None and not self._view.is_lost(voter) and log.end_offset <= offset:
+            if log is None or self._view.is_lost(voter) or voter.id in self._known.refetched:
+                continue
+            if log.end_offset <= offset:
                 yield voter.id, log
 
     # --- delete horizons -----------------------------------------------------------------------------------------------
