@@ -256,8 +256,9 @@ def test_a_tombstone_waits_for_its_horizon_and_for_the_voters() -> None:
 
 
 class Anew:
-    """A key with a value and a tombstone, and a transaction. Node 2 lost its log. It has `held` batches again when tombstone and
-    marker go from node 1."""
+    """A key with a value and a tombstone, and a transaction. Node 2 lost its log.
+
+    Node 2 has `held` batches again when tombstone and marker go from node 1."""
 
     def __init__(self, held: int = 0) -> None:
         self.made = made = LogInTheMaking()
