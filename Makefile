@@ -9,11 +9,12 @@ MINUTES ?= 10
 SEED  ?=
 RESULT ?=
 ONLY  ?=
+INTERPRETED ?=
 TABLE ?=
 
 READY  := $(if $(filter .venv/bin,$(BIN)),.venv/ready)
 PYTEST := $(BIN)/python -m pytest
-SOURCE := python connector tests examples
+SOURCE := python connector tests tools examples
 
 # What tools keep between runs goes to .cache, which git ignores (as it does __pycache__).
 export PYTHONPATH := $(CURDIR)/python:$(CURDIR)/connector
@@ -22,7 +23,7 @@ export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jar quickstart check fix test test-jvm test-seeds test-sim mutants jvm-mutants test-process test-store test-clients test-java test-spark test-cluster bench sim sweep soak clean
+.PHONY: help setup jar quickstart check fix test test-jvm test-seeds test-sim mutants jvm-mutants test-process test-store test-clients test-java test-spark test-cluster wheel test-wheel bench sim sweep soak clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,11 +95,22 @@ test-cluster: jar ## Spark stories of minutes: a standalone cluster, killed driv
 	@tools/fetch-kafka
 	$(PYTEST) -q -m cluster -o faulthandler_timeout=1200
 
+wheel: jar ## dist/*.whl with the jar and with nodes as machine code, for this Python and machine (gcc; some minutes)
+	@rm -rf dist
+	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps -w dist .
+	@ls dist/*.whl
+
+test-wheel: wheel ## the process tests with nodes from that wheel; not part of `make test`
+	@rm -rf .cache/wheel && mkdir -p .cache/wheel
+	@$(BIN)/python -m zipfile -e dist/*.whl .cache/wheel
+	@PYTHONPATH=$(CURDIR)/.cache/wheel $(BIN)/python -c 'from raftlake.raft import core; assert not core.__file__.endswith(".py"), core.__file__'
+	PYTHONPATH=$(CURDIR)/.cache/wheel:$(PYTHONPATH) $(PYTEST) -q -m 'process and not (java or spark or bench or s3)' -n $(JOBS) --dist worksteal --durations 5
+
 bench: $(READY) ## measure us, etcd and Kafka side by side; exit 1 when a budget is missed (ONLY="pair gap" for some parts)
 	@tools/need etcd
 	@tools/fetch-kafka
 	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
-	@$(BIN)/python -m tests.bench $(ONLY:%=--only %)
+	@$(BIN)/python -m tests.bench $(ONLY:%=--only %) $(if $(INTERPRETED),--interpreted)
 
 sim: $(READY) ## simulated clusters: 200 from a seed that is drawn and printed; SEEDS=A..B runs those, SEEDS=N 1..N
 	$(BIN)/python -m raftlake.sim --seeds $(or $(SEEDS),fresh) --jobs $(JOBS)

@@ -9,10 +9,8 @@ hours, told in one line, was overlooked twice.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,22 +22,16 @@ from multiprocessing import get_context
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
+from tools.machine_code.package import SOURCE, NotCompiledError, build, core_file, has_compiler
+
 from raftlake.sim.runner import Verdict, begin_worker, judge, say
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "python"
 #: Seeds whose traces are compared.
 SAMPLE = range(1, 21)
 #: Building takes as long as this many seeds save, and more.
 WORTH_IT = 5_000
 #: Says that the traces of the sample were the same.
 PROVEN = "proven"
-#: A module that is always compiled.
-CORE = "raftlake.raft.core"
-
-
-class NotCompiledError(Exception):
-    """There is no machine code that does what the source does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,7 @@ class Compiled:
             say("no C compiler (gcc), or no Python.h (python3-dev): the seeds are interpreted, which takes twice as long")
             return None
         say(f"compiling the package into {compiled.place}: some minutes, once for each commit")
-        compiled.build(jobs)
+        build(compiled.place, jobs)
         differing = compiled.differing(SAMPLE, jobs)
         if differing:
             raise NotCompiledError(f"compiled code and the interpreter wrote different traces of the seeds {differing}")
@@ -72,30 +64,10 @@ class Compiled:
         (compiled.place / PROVEN).touch()
         return compiled
 
-    def build(self, jobs: int) -> None:
-        """Copy the package and compile the copy; it appears when it is whole."""
-        self.place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.place, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=self.place.parent) as name:
-            unfinished = Path(name) / "unfinished"
-            shutil.copytree(SOURCE, unfinished, ignore=shutil.ignore_patterns("__pycache__"))
-            log = self.place.parent / "build.log"
-            command = [sys.executable, "-m", "tests.sweep.mypyc_build", str(unfinished), str(jobs)]
-            with log.open("w") as output:
-                built = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-            if built.returncode != 0:
-                raise NotCompiledError(f"mypyc did not compile the package: its last words are in {log}")
-            unfinished.rename(self.place)
-
-    @property
-    def core_file(self) -> Path:
-        """Where the core's machine code lies."""
-        return self.place / f"{CORE.replace('.', '/')}{sysconfig.get_config_var('EXT_SUFFIX')}"
-
     def differing(self, seeds: Iterable[int], jobs: int) -> list[int]:
         """The seeds whose traces with compiled code differ from those with the interpreter."""
-        if not self.core_file.exists():
-            raise FileNotFoundError(f"{self.core_file}: nothing was compiled, so there is nothing to compare")
+        if not core_file(self.place).exists():
+            raise FileNotFoundError(f"{core_file(self.place)}: nothing was compiled, so there is nothing to compare")
         tasks = [(seed, package) for seed in seeds for package in (self.place, SOURCE)]
         with ThreadPool(jobs) as pool:
             traces = pool.starmap(trace, tasks, chunksize=1)
@@ -119,12 +91,6 @@ class Compiled:
             with first_on_path(self.place):
                 verdicts = pool.map(judge_or_fail, seeds)
             yield from verdicts
-
-
-def has_compiler() -> bool:
-    """Whether C can be compiled for this Python."""
-    command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
-    return shutil.which(command.split()[0]) is not None and (Path(sysconfig.get_path("include")) / "Python.h").exists()
 
 
 def trace(seed: int, package: Path) -> bytes:

@@ -194,7 +194,7 @@ class NodeServer:
         self._house.run(load_all(), lambda _: gc.freeze())
         event(
             logger, logging.INFO, "started", node=settings.node_id, cluster=meta.cluster_id, listener=settings.listener,
-            http=settings.http_listener, data=settings.data_dir, pid=os.getpid(),
+            http=settings.http_listener, data=settings.data_dir, pid=os.getpid(), code=_kind_of_code(),
         )  # fmt: skip
 
     def _build_node(self, meta: MetaProperties) -> None:
@@ -413,6 +413,11 @@ def _use_of(name: str, settings: Settings) -> ListenerUse:
     if name == "controller":
         return ListenerUse.PEERS
     return ListenerUse.SHARED if settings.controller_listener is None else ListenerUse.CLIENTS
+
+
+def _kind_of_code() -> str:
+    """`python`, or `machine` where this node is the machine code of a wheel (CONTRIBUTING.md)."""
+    return "python" if str(loops.__file__).endswith(".py") else "machine"
 
 
 def _tune_gc() -> None:

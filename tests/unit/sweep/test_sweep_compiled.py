@@ -10,18 +10,9 @@ from pathlib import Path
 import pytest
 from tests.sweep import __main__ as command
 from tests.sweep import compiled as module
-from tests.sweep.compiled import (
-    PROVEN,
-    SAMPLE,
-    WORTH_IT,
-    Compiled,
-    NotCompiledError,
-    first_on_path,
-    has_compiler,
-    judge_or_fail,
-)
+from tests.sweep.compiled import PROVEN, SAMPLE, WORTH_IT, Compiled, first_on_path, judge_or_fail
 from tests.sweep.ledger import Ledger
-from tests.sweep.mypyc_build import INTERPRETED, loaded_modules
+from tools.machine_code.package import NotCompiledError, core_file
 
 from raftlake.sim import runner
 from raftlake.sim.cluster import Outcome
@@ -47,8 +38,8 @@ def package(place: Path, line: str) -> Path:
 
 def compiled_package(place: Path, line: str) -> Compiled:
     compiled = Compiled(package(place, line))
-    compiled.core_file.parent.mkdir(exist_ok=True)
-    compiled.core_file.touch()
+    core_file(compiled.place).parent.mkdir(exist_ok=True)
+    core_file(compiled.place).touch()
     return compiled
 
 
@@ -67,11 +58,11 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Where packages were built, which takes no time here."""
     places: list[Path] = []
 
-    def build(compiled: Compiled, jobs: int) -> None:
-        places.append(compiled.place)
-        compiled.place.mkdir(parents=True)
+    def build(place: Path, jobs: int) -> None:
+        places.append(place)
+        place.mkdir(parents=True)
 
-    monkeypatch.setattr(Compiled, "build", build)
+    monkeypatch.setattr(module, "build", build)
     monkeypatch.setattr(Compiled, "differing", lambda compiled, seeds, jobs: [])
     monkeypatch.setattr(module, "has_compiler", lambda: True)
     return places
@@ -119,54 +110,7 @@ def test_without_a_compiler_the_seeds_are_interpreted(
     assert said[0].startswith("no C compiler")
 
 
-def test_a_compiler_is_looked_for_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "some-cc -pthread")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert not has_compiler()
-    (tmp_path / "some-cc").touch(0o755)
-    monkeypatch.setattr(module.sysconfig, "get_path", lambda name: str(tmp_path))
-    assert not has_compiler()
-    (tmp_path / "Python.h").touch()
-    assert has_compiler()
-
-
-# --- building and comparing -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stands in for mypyc: a module that is told what it is to do."""
-    monkeypatch.setattr(module, "ROOT", tmp_path / "tree")
-    monkeypatch.setattr(module, "SOURCE", package(tmp_path / "tree" / "python", WRITE))
-    builder = tmp_path / "tree" / "tests" / "sweep" / "mypyc_build.py"
-    builder.parent.mkdir(parents=True)
-    return builder
-
-
-def test_a_build_is_a_copy_that_appears_when_it_is_whole(builder: Path, tmp_path: Path) -> None:
-    builder.write_text(
-        "import sys; from pathlib import Path; place = Path(sys.argv[1])\n"
-        "assert (place / 'raftlake/sim/__main__.py').exists() and sys.argv[2] == '3'\n"
-        "assert not Path(r'{place}').exists()\n"
-        "(place / 'compiled').touch()\n".format(place=tmp_path / "builds" / "abc")
-    )
-    Compiled(tmp_path / "builds" / "abc").build(3)
-    assert (tmp_path / "builds" / "abc" / "compiled").exists()
-    assert not (module.SOURCE / "compiled").exists()
-    # One that was not proven is built anew.
-    (tmp_path / "builds" / "abc" / "old").touch()
-    Compiled(tmp_path / "builds" / "abc").build(3)
-    assert sorted(path.name for path in (tmp_path / "builds").iterdir()) == ["abc", "build.log"]
-    assert not (tmp_path / "builds" / "abc" / "old").exists()
-
-
-def test_a_build_that_fails_leaves_its_output_alone(builder: Path, tmp_path: Path) -> None:
-    builder.write_text("raise SystemExit('a module was not understood')")
-    log = tmp_path / "builds" / "build.log"
-    with pytest.raises(NotCompiledError, match=f"mypyc did not compile the package: its last words are in {log}"):
-        Compiled(tmp_path / "builds" / "abc").build(1)
-    assert "a module was not understood" in log.read_text()
-    assert [path.name for path in (tmp_path / "builds").iterdir()] == ["build.log"]
+# --- comparing --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -191,23 +135,6 @@ def test_a_comparison_with_itself_proves_nothing(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(module, "SOURCE", source)
     with pytest.raises(FileNotFoundError, match="nothing was compiled"):
         Compiled(source).differing([1], jobs=1)
-
-
-def test_the_modules_are_those_that_are_loaded(tmp_path: Path) -> None:
-    place = package(tmp_path, WRITE)
-    for name, text in (("one", "import json, raftlake.two"), ("two", ""), ("three", "")):
-        (place / "raftlake" / f"{name}.py").write_text(text)
-    loaded = loaded_modules(place, "raftlake.one")
-    assert loaded == {
-        "raftlake": place / "raftlake" / "__init__.py",
-        "raftlake.one": place / "raftlake" / "one.py",
-        "raftlake.two": place / "raftlake" / "two.py",
-    }
-
-
-def test_the_modules_that_are_left_out_exist() -> None:
-    for name in INTERPRETED:
-        assert (module.SOURCE / f"{name.replace('.', '/')}.py").is_file(), name
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------

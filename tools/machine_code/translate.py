@@ -1,11 +1,13 @@
-"""`python -m tests.sweep.mypyc_build DIRECTORY JOBS`: compile a copy of the package where it lies.
+"""`python -m tools.machine_code.translate DIRECTORY JOBS`: compile a copy of the package where it lies.
 
 A process of its own, because setuptools and mypyc work on the current directory and end the process where they fail. The
-modules are those that a simulated cluster loads, without those that mypyc cannot compile or that are not worth it.
+modules are those that a node loads and those that a simulated cluster loads, without those that mypyc cannot compile: so the
+simulator runs the machine code that a node runs.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -14,14 +16,12 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
-from tests.sweep.plain import written_out
+from tools.machine_code.plain import written_out
 
-#: What a worker of a sweep imports.
-ENTRY = "raftlake.sim.runner"
-#: Not compiled, and why.
+#: What a node imports, and what a worker of a sweep imports.
+ENTRIES = ("raftlake.runtime.server", "raftlake.sim.runner")
+#: Not compiled, and why. Modules with enumerations of integers come to these (`has_integer_enums`).
 INTERPRETED = {
-    # mypyc takes the constants of this IntEnum for machine integers where they are defaults of arguments.
-    "raftlake.errors",
     # A decorator of a kind that mypyc does not know; nothing is left of its use.
     "raftlake.raft.value",
     # They look at fields of dataclasses: their own, or kio's.
@@ -38,6 +38,10 @@ INTERPRETED = {
     "raftlake.sim.histories.linearizability",
     "raftlake.sim.clients.history",
     "raftlake.sim.histories.log",
+    # mypyc ends with an error of its own at a starred element of a tuple behind `in`.
+    "raftlake.storage.reset",
+    # A class of exceptions below OSError.
+    "raftlake.runtime.peers.address",
     # What crosses processes, and what runs once.
     "raftlake.sim.report",
     "raftlake.sim.runner",
@@ -56,40 +60,52 @@ ignore_errors = true
 """
 
 
-def loaded_modules(directory: Path, entry: str) -> dict[str, Path]:
-    """The package's modules that importing `entry` loads, in order of their names."""
-    package = entry.partition(".")[0]
-    program = f"import sys, {entry}\nfor name, module in sys.modules.items(): print(name, getattr(module, '__file__', None))"
+def loaded_modules(directory: Path, *entries: str) -> dict[str, Path]:
+    """The package's modules that importing `entries` loads, in order of their names."""
+    package = entries[0].partition(".")[0]
+    listing = "for name, module in sys.modules.items(): print(name, getattr(module, '__file__', None))"
+    program = f"import sys, {', '.join(entries)}\n{listing}"
     environment = {**os.environ, "PYTHONPATH": str(directory)}
     listed = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     found = dict(line.split(" ", 1) for line in listed.stdout.splitlines())
     return {name: Path(file) for name, file in sorted(found.items()) if name.partition(".")[0] == package}
 
 
-def translate(directory: Path, entry: str = ENTRY) -> list[Any]:
-    """Have mypyc write C files below `build` for what `entry` loads of the package in `directory`: the extensions to build.
+def has_integer_enums(text: str) -> bool:
+    """mypyc takes members of an IntEnum that it compiles for machine integers: `key is ApiKey.FETCH` is never true then."""
+    classes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef))
+    return any(isinstance(base, ast.Name) and base.id in ("IntEnum", "IntFlag") for node in classes for base in node.bases)
+
+
+def compiled_modules(directory: Path, *entries: str) -> dict[str, Path]:
+    """Those of the loaded modules that mypyc is given, relative to `directory`."""
+    return {
+        name: path.relative_to(directory)
+        for name, path in loaded_modules(directory, *entries).items()
+        if name not in INTERPRETED and path.name != "__init__.py" and not has_integer_enums(path.read_text())
+    }
+
+
+def translate(directory: Path, *entries: str) -> list[Any]:
+    """Have mypyc write C files below `build` for what `entries` load of the package in `directory`: the extensions to build.
 
     The current directory becomes `directory`.
     """
     from mypyc.build import mypycify
 
     os.chdir(directory)
-    modules = {
-        name: path.relative_to(directory)
-        for name, path in loaded_modules(directory, entry).items()
-        if name not in INTERPRETED and path.name != "__init__.py"
-    }
+    modules = compiled_modules(directory, *(entries or ENTRIES))
     for path in modules.values():
         path.write_text(written_out(path.read_text()))
     Path("build").mkdir()
     config = Path("build/mypy.ini")
     config.write_text(MYPY_CONFIG.format(version=f"{sys.version_info.major}.{sys.version_info.minor}"))
     files = [str(path) for path in modules.values()]
-    return mypycify(["--config-file", str(config), *files], opt_level="1", debug_level="0", multi_file=True)
+    return mypycify(["--config-file", str(config), *files], opt_level="2", debug_level="0", multi_file=True)
 
 
-def compile_package(directory: Path, jobs: int, entry: str = ENTRY) -> None:
-    """Compile what `entry` loads of the package in `directory`, and leave its source beside it."""
+def compile_package(directory: Path, jobs: int, *entries: str) -> None:
+    """Compile what `entries` load of the package in `directory`, and leave its source beside it."""
     from setuptools import setup
     from setuptools.command.build_ext import build_ext
 
@@ -107,10 +123,14 @@ def compile_package(directory: Path, jobs: int, entry: str = ENTRY) -> None:
             self.compiler.compile = compile_all
             super().build_extensions()
 
+    extensions = translate(directory, *entries)
+    if sys.platform == "linux":
+        for extension in extensions:
+            extension.extra_link_args = ["-Wl,--strip-all"]
     setup(
         name="compiled",
         packages=[],
-        ext_modules=translate(directory, entry),
+        ext_modules=extensions,
         cmdclass={"build_ext": ParallelBuild},
         script_args=["--quiet", "build_ext", "--inplace"],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import itertools
+import pickle
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.sweep.plain import written_out
+from tools.machine_code.plain import written_out
 
 from raftlake.raft.value import value
 
@@ -22,6 +23,7 @@ SOURCE = '''"""Some – values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -87,14 +89,32 @@ class Told:
         return f"<{self.host}>"
 
 
+@dataclass(frozen=True)
+class Secret:
+    host: str
+    password: str = field(default="–", repr=False)
+    seen: list[int] = field(default_factory=list, compare=False)
+
+
+def called(call: Callable[[], int] = lambda: 1, *, also: Callable[[], int] = lambda: 2) -> int:
+    return call() + also()
+
+
 class Holder:
-    def __init__(self) -> None:
+    def __init__(self, call: Callable[[], int] = lambda: 3) -> None:
+        self.called = call()
+        self._thread = "a"
+        self.request = "b"
         self.held: int | None = None
 
     def take(self, other: Holder) -> int | None:
         self.held = other.held = None
         held = None
         return held
+
+    def end(self) -> str:
+        del self.request
+        return self._thread
 '''
 
 
@@ -133,6 +153,9 @@ MAKERS = {
     "empty": lambda m: m.Empty(),
     "empty by position": lambda m: m.Empty(1),
     "told": lambda m: m.Told("a"),
+    "a secret": lambda m: m.Secret("a", "b"),
+    "the same secret": lambda m: m.Secret("a", "b", [1]),
+    "another secret": lambda m: m.Secret("a"),
     "replaced": lambda m: dataclasses.replace(m.Named(key=b"a"), version=3),
     "replaced by what is refused": lambda m: dataclasses.replace(m.Named(key=b"a"), key=b""),
     "replaced by the unknown": lambda m: dataclasses.replace(m.Ordered(1), third=3),
@@ -147,6 +170,14 @@ def test_values_are_made_and_told_alike(name: str) -> None:
     else:
         assert (repr(made), str(made)) == (repr(given), str(given))
         assert outcome(lambda: hash(made)) == outcome(lambda: hash(given))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_values_cross_processes_alike(name: str) -> None:
+    given, made = outcome(lambda: MAKERS[name](GIVEN)), outcome(lambda: MAKERS[name](MADE))
+    if not isinstance(given, type | GIVEN.Single):
+        assert repr(pickle.loads(pickle.dumps(made))) == repr(given)
+        assert pickle.loads(pickle.dumps(made)) == made
 
 
 def test_values_compare_alike() -> None:
@@ -196,8 +227,23 @@ def test_an_attribute_that_is_set_to_none_may_be_anything_behind_that() -> None:
     assert holder.take(other) is holder.held is other.held is None
 
 
+def test_names_that_c_does_not_take_are_others() -> None:
+    assert "self._thread_ = " in PLAIN
+    assert "__deletable__ = ['request']" in PLAIN
+    holder = MADE.Holder()
+    assert holder.end() == "a"
+    assert not hasattr(holder, "request")
+
+
+def test_a_lambda_as_a_default_has_a_name() -> None:
+    functions = [node for node in ast.walk(ast.parse(PLAIN)) if isinstance(node, ast.FunctionDef)]
+    defaults = [default for node in functions for default in (*node.args.defaults, *node.args.kw_defaults)]
+    assert not any(isinstance(default, ast.Lambda) for default in defaults)
+    assert (MADE.called(), MADE.called(lambda: 5), MADE.called(also=lambda: 7), MADE.Holder().called) == (3, 7, 8, 3)
+
+
 def test_a_field_with_words_of_its_own_is_refused() -> None:
-    text = "from __future__ import annotations\n@dataclass\nclass A:\n    b: int = field(default=1, compare=False)\n"
+    text = "from __future__ import annotations\n@dataclass\nclass A:\n    b: int = field(default=1, init=False)\n"
     with pytest.raises(ValueError, match=r"line 4: not a field that can be written out: b: int = field"):
         written_out(text)
 
