@@ -17,7 +17,7 @@ from raftlake.client.partitioner import murmur2
 from waitkit import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     from raftlake import Client
@@ -336,6 +336,80 @@ def test_a_table_that_no_topic_can_be_is_refused(both: dict[str, Connector], cli
     assert client.partitions(name) == [0, 1, 2]
     configs = client.topic_configs(name)
     assert (configs["retention.ms"], configs["segment.bytes"]) == ("86400000", "1048576")
+
+
+CREATED_FOR_NO_TOPIC = {
+    "(value STRING)": "the column 'value' of a table of raftlake is BINARY, and cannot be STRING. Leave out the list",
+    "(key BINARY, `partition` BIGINT)": "the column 'partition' of a table of raftlake is INT, and cannot be BIGINT",
+    "(topic VARCHAR(10))": "the column 'topic' of a table of raftlake is STRING, and cannot be VARCHAR(10)",
+    "(headers ARRAY<STRING>)": "the column 'headers' of a table of raftlake is ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    "(value BINARY NOT NULL)": "the column 'value' of a table of raftlake may be null: leave out NOT NULL",
+    "(value BINARY COMMENT 'v')": "which keeps no comment: leave out COMMENT of the column 'value'",
+    "(valeu BINARY)": "Leave out the column valeu; did you mean 'value'?",
+    "(value INT) USING raftlake": "value attribute unsupported type int. value must be a(n) string or binary",
+    "(key BINARY) PARTITIONED BY (key)": "leave out PARTITIONED BY, and set TBLPROPERTIES(partitions=N)",
+}
+
+
+@pytest.fixture
+def lake(both: dict[str, Connector]) -> SparkSession:
+    """A session with the catalog `lake`."""
+    spark = both[JAVA].spark.newSession()
+    spark.conf.set("spark.sql.catalog.lake", "io.raftlake.spark.connector.RaftlakeCatalog")
+    spark.conf.set("spark.sql.catalog.lake.bootstrap.servers", both[JAVA].servers)
+    return spark
+
+
+def test_columns_of_a_create_are_those_of_a_topic_or_refused(lake: SparkSession) -> None:
+    name = f"contract-columns-{uuid.uuid4().hex[:8]}"
+    for columns, told in CREATED_FOR_NO_TOPIC.items():
+        with pytest.raises(Exception, match=re.escape(told)) as refused:
+            lake.sql(f"CREATE TABLE lake.`{name}` {columns}")
+        assert type(refused.value).__name__ == "IllegalArgumentException", refused.value
+        assert not lake.catalog.tableExists(f"lake.`{name}`")
+    columns = "KEY BINARY, value BINARY, topic STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    lake.sql(f"CREATE TABLE lake.`{name}` ({columns})")
+    assert lake.table(f"lake.`{name}`").columns[:2] == ["key", "value"]
+
+
+def test_a_table_that_is_created_for_rows_takes_what_the_sink_takes(lake: SparkSession, tmp_path: Path) -> None:
+    """A stream whose rows cannot be written leaves no topic behind."""
+    selected, streamed = (f"lake.`contract-rows-{uuid.uuid4().hex[:8]}`" for _ in range(2))
+    lake.sql(f"CREATE TABLE {selected} AS SELECT 'k' AS KEY, 'v' AS value, 'now' AS timestamp")
+    assert [(bytes(row.key), bytes(row.value)) for row in lake.table(selected).collect()] == [(b"k", b"v")]
+    numbers = lake.readStream.format("rate").load()
+    with pytest.raises(Exception, match="value attribute unsupported type bigint"):
+        numbers.writeStream.option("checkpointLocation", str(tmp_path / "refused")).toTable(streamed)
+    assert not lake.catalog.tableExists(streamed)
+    texts = numbers.selectExpr("cast(value as string) as value")
+    query = texts.writeStream.option("checkpointLocation", str(tmp_path / "taken")).toTable(streamed)
+    query.stop()
+    assert lake.catalog.tableExists(streamed)
+
+
+def test_rows_of_an_insert_have_the_columns_of_the_table(lake: SparkSession) -> None:
+    """As Spark compares names: the case of letters does not count. A column that is misspelt or named twice is no column."""
+    name = f"contract-insert-{uuid.uuid4().hex[:8]}"
+    lake.sql(f"CREATE TABLE lake.`{name}`")
+    lake.sql(f"INSERT INTO lake.`{name}` (KEY, Value) VALUES ('k', 'v')")
+    lake.sql("SELECT 'w' AS VALUE, 'l' AS key").write.insertInto(f"lake.`{name}`")
+    assert [(bytes(row.key), bytes(row.value)) for row in lake.table(f"lake.`{name}`").orderBy("offset").collect()] == [
+        (b"k", b"v"),
+        (b"l", b"w"),
+    ]
+    for rows, told in {
+        "'v' AS valeu": f"the table {name} has no column 'valeu'; did you mean 'value'? Its columns are key, value, topic,",
+        "'v' AS value, 'k' AS kye": f"the table {name} has no column 'kye'; did you mean 'key'? Its columns are key, value,",
+        "'v' AS value, 'w' AS VALUE": f"the rows for the table {name} have two columns 'value'",
+    }.items():
+        with pytest.raises(Exception, match=re.escape(told)):
+            lake.sql(f"INSERT INTO lake.`{name}` SELECT {rows}")
+        with pytest.raises(Exception, match=re.escape(told)):
+            lake.sql(f"SELECT {rows}").writeTo(f"lake.`{name}`").append()
+    assert lake.table(f"lake.`{name}`").count() == 2
+    lake.conf.set("spark.sql.caseSensitive", "true")
+    with pytest.raises(Exception, match=re.escape(f"the table {name} has no column 'VALUE'; did you mean 'value'?")):
+        lake.sql(f"INSERT INTO lake.`{name}` SELECT 'v' AS VALUE")
 
 
 def test_topics_are_tables_of_a_catalog(both: dict[str, Connector], client: Client, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import java.util.List;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -53,6 +54,10 @@ public final class Columns {
                 fields.add(List.of(field.name(), shape(field.dataType())));
             }
             return fields;
+        }
+        // SHOW CREATE TABLE prints the plain one with its collation. Texts of a bounded length are types of their own.
+        if (type.getClass() == StringType.class && ((StringType) type).isUTF8BinaryCollation()) {
+            return DataTypes.StringType.typeName();
         }
         return type instanceof ArrayType array ? List.of("array", shape(array.elementType())) : type.typeName();
     }

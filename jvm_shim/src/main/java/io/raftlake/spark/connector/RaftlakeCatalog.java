@@ -15,13 +15,11 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
-import java.util.TreeSet;
 import java.util.concurrent.Callable;
 import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
-import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
@@ -49,14 +47,8 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
     private static final Set<String> NOT_CONFIGS = Set.of(PROP_LOCATION, PROP_IS_MANAGED_LOCATION, PROP_EXTERNAL, PROP_TABLE_TYPE,
             PROP_COMMENT, PROP_COLLATION, PROP_PROVIDER, PROP_OWNER, RaftlakeTable.PARTITIONS, RaftlakeTable.TOPIC_ID);
 
-    private static final Set<String> COLUMNS = columns();
-
     private String name;
     private Map<String, String> options;
-
-    private static Set<String> columns() {
-        return Set.of(Columns.ofSource(true).fieldNames());
-    }
 
     @Override
     public void initialize(String asName, CaseInsensitiveStringMap given) {
@@ -130,7 +122,7 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
     @Override
     public StagedTable stageCreate(Identifier table, TableInfo info)
             throws TableAlreadyExistsException, NoSuchNamespaceException {
-        return new StagedTopic(createTable(table, info), () -> dropTable(table));
+        return new StagedTopic(create(table, info, true), () -> dropTable(table));
     }
 
     @Override
@@ -155,8 +147,14 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
                 + " are still there. Append to it, or DROP TABLE first");
     }
 
+    /** A format is named where {@code toTable} creates a table for its rows, which may have the types that the sink takes. */
     @Override
     public RaftlakeTable createTable(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
+        return create(table, info, info.properties().containsKey(PROP_PROVIDER));
+    }
+
+    private RaftlakeTable create(Identifier table, TableInfo info, boolean isForRows)
+            throws TableAlreadyExistsException, NoSuchNamespaceException {
         if (table.namespace().length > 0) {
             throw new NoSuchNamespaceException(table.namespace());
         }
@@ -164,8 +162,14 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
             throw new IllegalArgumentException("'" + table.name() + "' is no name of a topic: it takes 1 to 249 of the letters a-z "
                     + "and A-Z, digits, '.', '_' and '-', and is neither '.' nor '..'");
         }
-        requireCreatable(info.columns(), info.partitions());
+        requireUnpartitioned(info.partitions());
         requireKept(info.properties());
+        TableColumns.requireKnown(info.columns());
+        if (isForRows) {
+            TableColumns.requireWritable(info.columns());
+        } else {
+            TableColumns.requireAsDeclared(info.columns());
+        }
         if (tableExists(table)) {
             throw new TableAlreadyExistsException(table);
         }
@@ -204,17 +208,10 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
         }
     }
 
-    private static void requireCreatable(Column[] columns, Transform[] partitioning) {
-        Set<String> unknown = new TreeSet<>();
-        for (Column column : columns) {
-            if (!COLUMNS.contains(column.name())) {
-                unknown.add(column.name());
-            }
-        }
-        if (!unknown.isEmpty() || partitioning.length > 0) {
-            throw new IllegalArgumentException("a table of raftlake is a topic: its columns are "
-                    + Errors.list(new TreeSet<>(COLUMNS)) + ". Leave out " + (unknown.isEmpty()
-                    ? "PARTITIONED BY, and set TBLPROPERTIES(partitions=N)" : "the column " + Errors.list(unknown)));
+    private static void requireUnpartitioned(Transform[] partitioning) {
+        if (partitioning.length > 0) {
+            throw new IllegalArgumentException("a table of raftlake is a topic, whose partitions are not made by columns: leave out"
+                    + " PARTITIONED BY, and set TBLPROPERTIES(partitions=N)");
         }
     }
 

@@ -5,8 +5,6 @@ import io.raftlake.spark.connector.write.SinkBuilder;
 import io.raftlake.spark.connector.write.SinkProgress;
 import io.raftlake.spark.log.Logs.Topic;
 import java.util.EnumSet;
-import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
@@ -117,25 +115,10 @@ public final class RaftlakeTable implements SupportsRead, SupportsWrite, Reports
         return new RaftlakeScanBuilder(source);
     }
 
-    /** A table has just the columns that it shows. Rows that are written to a format may have others, as with Spark's Kafka sink. */
-    private static void requireColumns(StructType rows, String table) {
-        List<String> known = List.of(Columns.ofSource(true).fieldNames());
-        for (String column : rows.fieldNames()) {
-            if (known.stream().noneMatch(column::equalsIgnoreCase)) {
-                List<String> close = CloseNames.of(column.toLowerCase(Locale.ROOT), known, 1);
-                throw new IllegalArgumentException("the table " + table + " has no column '" + column + "'"
-                        + (close.isEmpty() ? "." : "; did you mean '" + close.get(0) + "'?") + " Its columns are "
-                        + Errors.list(known));
-            }
-        }
-    }
-
     @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-        if (topic != null) {
-            requireColumns(info.schema(), topic.name());
-        }
-        return new SinkBuilder(info, options(info.options(), OptionNames.TOPIC), progress);
+        StructType rows = topic == null ? info.schema() : TableColumns.ofRows(info.schema(), topic.name());
+        return new SinkBuilder(rows, info.queryId(), options(info.options(), OptionNames.TOPIC), progress);
     }
 
     /** Of the last batch that a streaming query wrote. */

@@ -12,23 +12,31 @@ import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
+import org.apache.spark.sql.types.StructType;
 
 /** Writes of rows to topics. What is wrong with options, columns or the topic is said before any task runs. */
 public final class SinkBuilder implements SupportsTruncate, SupportsStreamingUpdateAsAppend {
-    private final LogicalWriteInfo info;
+    private final StructType rows;
+    private final String queryId;
     private final Map<String, String> options;
     private final SinkProgress progress;
     private boolean truncates;
 
     public SinkBuilder(LogicalWriteInfo info, Map<String, String> options) {
-        this(info, options, new SinkProgress());
+        this(info.schema(), info.queryId(), options, new SinkProgress());
     }
 
-    /** {@code progress} is told of each batch of a streaming query. */
-    public SinkBuilder(LogicalWriteInfo info, Map<String, String> options, SinkProgress progress) {
-        this.info = info;
+    /** {@code rows}: the columns that are written. {@code progress} is told of each batch of a streaming query. */
+    public SinkBuilder(StructType rows, String queryId, Map<String, String> options, SinkProgress progress) {
+        this.rows = rows;
+        this.queryId = queryId;
         this.options = options;
         this.progress = progress;
+    }
+
+    /** IllegalArgumentException for a column of a type that cannot be written. Not all columns have to be there. */
+    public static void requireTypes(StructType rows) {
+        SinkColumns.requireTypes(rows);
     }
 
     /** Of streams: complete mode, which appends. A batch query that overwrites is refused. */
@@ -41,7 +49,7 @@ public final class SinkBuilder implements SupportsTruncate, SupportsStreamingUpd
     @Override
     public Write build() {
         SinkOptions parsed = SinkOptions.of(options);
-        SinkColumns columns = SinkColumns.of(info.schema(), parsed.topic());
+        SinkColumns columns = SinkColumns.of(rows, parsed.topic());
         if (parsed.topic() != null) {
             Asking.patiently(parsed.quorum().patience(), "the topic of the sink",
                     () -> SinkClient.of(parsed.quorum()).partitions(parsed.topic()));
@@ -78,7 +86,7 @@ public final class SinkBuilder implements SupportsTruncate, SupportsStreamingUpd
                 throw Errors.unsupportedOption(OptionNames.TXN_APP,
                         "a stream is known by its query id, and its batches by their numbers");
             }
-            return new SinkStreamingWrite(parsed, columns, info.queryId(), progress);
+            return new SinkStreamingWrite(parsed, columns, queryId, progress);
         }
 
         @Override

@@ -32,9 +32,13 @@ record SinkColumns(int topic, int key, boolean isKeyBinary, int value, boolean i
             throw new IllegalArgumentException(
                     "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic.");
         }
-        NAMES.forEach(name -> requireType(schema, name));
+        requireTypes(schema);
         return new SinkColumns(topicOption == null ? topic : -1, index(schema, "key"), isBinary(schema, "key"), value,
                 isBinary(schema, "value"), index(schema, "headers"), index(schema, "partition"));
+    }
+
+    static void requireTypes(StructType schema) {
+        NAMES.forEach(name -> requireType(schema, name));
     }
 
     private static int index(StructType schema, String name) {
