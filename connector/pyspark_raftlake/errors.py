@@ -19,6 +19,8 @@ HOW_TO_GO_ON = (
 
 #: What one line of an error may have.
 LINE_CHARACTERS_MAX = 250
+#: Columns of rows that an error lists.
+COLUMNS_SHOWN_MAX = 10
 #: Topics that an error lists, those with a similar name first.
 TOPICS_SHOWN_MAX = 10
 
@@ -113,6 +115,23 @@ def no_selection() -> ConfigError:
 
 def exclusive_options(names: Iterable[str]) -> ConfigError:
     return ConfigError(f"Only one of the following options can be specified for raftlake: {', '.join(names)}")
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------------
+
+
+def missing_value(given: Iterable[str], known: Iterable[str]) -> InvalidSchema:
+    """`given`: the columns of the rows; `known`: those of the sink."""
+    columns = list(given)
+    shown = ", ".join(columns[:COLUMNS_SHOWN_MAX]) or "none"
+    if len(columns) > COLUMNS_SHOWN_MAX:
+        shown += f" and {len(columns) - COLUMNS_SHOWN_MAX} more"
+    canonical = {column.lower(): column for column in columns}
+    close = get_close_matches("value", canonical, n=1, cutoff=0.6)
+    hint = f"; did you mean '{canonical[close[0]]}'?" if close else "."
+    return InvalidSchema(
+        f"Required attribute 'value' not found{hint} The columns of the rows: {shown}. Those of the sink: {', '.join(known)}"
+    )
 
 
 # --- tables --------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The columns: those that the source yields and those that the sink takes. Both are the Spark Kafka connector's.
 
 Columns that the sink does not know are ignored, as they are there, so a stream that was read can be written back as it is. Its
-`timestamp` is among them: a record's time is the time of its append.
+`timestamp` is among them: a record's time is the time of its append. So is a misspelt `key`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_raftlake.errors import InvalidSchema
+from pyspark_raftlake.errors import InvalidSchema, missing_value
 from raftlake.errors import ConfigError
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -61,7 +61,7 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
     ConfigError when neither a column nor the option names the topic."""
     found = {field.name: field.dataType for field in schema.fields if field.name in _SINK_TYPES}
     if "value" not in found:
-        raise InvalidSchema("Required attribute 'value' not found")
+        raise missing_value(schema.names, _SINK_TYPES)
     if topic is None and "topic" not in found:
         raise ConfigError(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -196,7 +197,16 @@ def test_the_sinks_columns() -> None:
 @pytest.mark.parametrize(
     ("columns", "topic", "words"),
     [
-        ({"key": TEXT}, "t", "Required attribute 'value' not found"),
+        (
+            {"key": TEXT},
+            "t",
+            "Required attribute 'value' not found. The columns of the rows: key. Those of the sink: topic, key, value",
+        ),
+        (
+            {"VALEU": TEXT} | {f"c{number}": TEXT for number in range(11)},
+            "t",
+            "not found; did you mean 'VALEU'? The columns of the rows: VALEU, c0, c1, c2, c3, c4, c5, c6, c7, c8 and 2 more",
+        ),
         ({"value": TEXT}, None, "topic option required when no 'topic' attribute is present"),
         ({"value": INT}, "t", "value attribute unsupported type int. value must be a"),
         ({"value": TEXT, "key": LONG}, "t", "key attribute unsupported type bigint"),
@@ -206,7 +216,7 @@ def test_the_sinks_columns() -> None:
     ],
 )
 def test_columns_that_cannot_be_written(columns: dict[str, DataType], topic: str | None, words: str) -> None:
-    with pytest.raises(ConfigError if "option" in words else InvalidSchema, match=words):
+    with pytest.raises(ConfigError if "option" in words else InvalidSchema, match=re.escape(words)):
         sink_columns(schema_of(**columns), topic)
 
 

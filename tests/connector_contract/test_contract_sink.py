@@ -119,7 +119,10 @@ def test_options_that_cannot_be_used_are_named(connector: Connector, topic: Topi
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ("cast(id as string) as val", "Required attribute 'value' not found"),
+        (
+            "cast(id as string) as valeu",
+            "not found; did you mean 'valeu'? The columns of the rows: valeu. Those of the sink: topic, key, value, headers",
+        ),
         ("id as value", "value attribute unsupported type bigint. value must be a(n) string or binary"),
         ("cast(id as string) as value, id as partition", "partition attribute unsupported type bigint"),
     ],

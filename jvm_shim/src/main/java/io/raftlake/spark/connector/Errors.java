@@ -17,6 +17,9 @@ public final class Errors {
     /** Topics that an error lists, those with a similar name first. */
     private static final int TOPICS_SHOWN_MAX = 10;
 
+    /** Columns of rows that an error lists. */
+    private static final int COLUMNS_SHOWN_MAX = 10;
+
     private static final int CLOSE_MAX = 3;
 
     private Errors() {}
@@ -56,6 +59,22 @@ public final class Errors {
     public static IllegalArgumentException exclusiveOptions(List<String> names) {
         return new IllegalArgumentException(
                 "Only one of the following options can be specified for raftlake: " + list(names));
+    }
+
+    // --- rows --------------------------------------------------------------------------------------------------------
+
+    /** {@code given}: the columns of the rows; {@code known}: those of the sink. */
+    public static IllegalArgumentException missingValue(List<String> given, List<String> known) {
+        String shown = given.isEmpty() ? "none" : list(given.subList(0, Math.min(given.size(), COLUMNS_SHOWN_MAX)));
+        if (given.size() > COLUMNS_SHOWN_MAX) {
+            shown += " and " + (given.size() - COLUMNS_SHOWN_MAX) + " more";
+        }
+        Map<String, String> canonical = new LinkedHashMap<>();
+        given.forEach(column -> canonical.put(column.toLowerCase(Locale.ROOT), column));
+        List<String> close = CloseNames.of("value", canonical.keySet(), 1);
+        String hint = close.isEmpty() ? "." : "; did you mean '" + canonical.get(close.get(0)) + "'?";
+        return new IllegalArgumentException("Required attribute 'value' not found" + hint + " The columns of the rows: " + shown
+                + ". Those of the sink: " + list(known));
     }
 
     // --- topics and offsets ------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 package io.raftlake.spark.connector.write;
 
 import io.raftlake.spark.connector.Columns;
+import io.raftlake.spark.connector.Errors;
 import java.io.Serializable;
 import java.util.List;
 import java.util.Map;
@@ -25,7 +26,7 @@ record SinkColumns(int topic, int key, boolean isKeyBinary, int value, boolean i
     static SinkColumns of(StructType schema, String topicOption) {
         int value = index(schema, "value");
         if (value < 0) {
-            throw new IllegalArgumentException("Required attribute 'value' not found");
+            throw Errors.missingValue(List.of(schema.fieldNames()), NAMES);
         }
         int topic = index(schema, "topic");
         if (topicOption == null && topic < 0) {

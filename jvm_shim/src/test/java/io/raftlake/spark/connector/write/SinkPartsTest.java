@@ -119,7 +119,16 @@ class SinkPartsTest {
         StructType schema = new StructType().add("value", DataTypes.BinaryType).add("key", DataTypes.StringType)
                 .add("headers", Columns.HEADERS).add("other", DataTypes.DateType);
         assertEquals(new SinkColumns(-1, 1, false, 0, true, 2, -1), SinkColumns.of(schema, "t"));
-        assertEquals("Required attribute 'value' not found", message(() -> SinkColumns.of(new StructType(), "t")));
+        assertEquals("Required attribute 'value' not found. The columns of the rows: none. Those of the sink: topic, key, value, "
+                + "headers, partition", message(() -> SinkColumns.of(new StructType(), "t")));
+        StructType wide = new StructType().add("VALEU", DataTypes.StringType);
+        for (int column = 0; column < 11; column++) {
+            wide = wide.add("c" + column, DataTypes.StringType);
+        }
+        StructType misspelt = wide;
+        assertEquals("Required attribute 'value' not found; did you mean 'VALEU'? The columns of the rows: VALEU, c0, c1, c2, c3, "
+                + "c4, c5, c6, c7, c8 and 2 more. Those of the sink: topic, key, value, headers, partition",
+                message(() -> SinkColumns.of(misspelt, "t")));
         assertTrue(message(() -> SinkColumns.of(schema, null)).startsWith("topic option required when no 'topic' attribute"));
         assertEquals("value attribute unsupported type int. value must be a(n) string or binary",
                 message(() -> SinkColumns.of(new StructType().add("value", DataTypes.IntegerType), "t")));
