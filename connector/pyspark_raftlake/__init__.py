@@ -24,7 +24,7 @@ Reading order:
 - `writer`, `partitioner`: on an executor, Arrow record batches into the log; the partition of each row.
 - `foreach`, `patience`: the same guarantee within `foreachBatch`; outages of the quorum.
 - `connections`, `worker_memory`: one client for each quorum and process; the garbage collector of a Python worker.
-- `errors`: every error of the connector, worded in one place.
+- `errors`, `cause_first`: every error of the connector, worded in one place; its cause in front of the stack.
 
 Callers: Spark, in its Python processes on the driver and on the executors. The package calls `client`, `arrow`, `wire`,
 `tier.reader` and `errors` of raftlake, and no node code.

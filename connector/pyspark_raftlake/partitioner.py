@@ -44,7 +44,8 @@ def partitions_of_rows(
         given = partition.drop_null().to_numpy(zero_copy_only=False)
         wrong = given[(given < 0) | (given >= partition_count)]
         if len(wrong):
-            raise InvalidRow(f"partition {wrong[0]} does not exist: the topic has {partition_count} partitions")
+            told = f"partition {wrong[0]} does not exist: the topic has {partition_count} partitions"
+            raise InvalidRow(f"column partition: {told}")
         chosen[is_given] = given
     free = np.flatnonzero(chosen < 0)
     if len(free):

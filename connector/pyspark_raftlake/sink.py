@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pyspark_raftlake.cause_first import cause_first
 from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import SinkFailed, UnsupportedMode, unsupported_option
 from pyspark_raftlake.option_names import TXN_APP
@@ -52,15 +53,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._driver = this_driver()
         require_topic(options)
 
+    @cause_first()
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from pyspark_raftlake.sink_task import stream_place, write_app_task
 
         place = stream_place()
         return write_app_task(self._options, self._columns, iterator, place, self._driver)
 
+    @cause_first()
     def commit(self, messages: Messages, batchId: int) -> None:
         commit_app(self._options, messages, batchId)
 
+    @cause_first()
     def abort(self, messages: Messages, batchId: int) -> None:
         abort_app(self._options, messages)
         _log.warning("batch %d failed; none of its rows is visible", batchId)
@@ -81,6 +85,7 @@ class BatchWriter(DataSourceArrowWriter):
         require_topic(options)
         self._job = None if options.app is not None else ledger_of(options).claim_job(self._run, self._driver)
 
+    @cause_first()
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from pyspark_raftlake.sink_task import batch_place, write_app_task, write_job_task
 
@@ -89,6 +94,7 @@ class BatchWriter(DataSourceArrowWriter):
         place = batch_place(self._options, self._run)
         return write_app_task(self._options, self._columns, iterator, place, self._driver)
 
+    @cause_first()
     def commit(self, messages: Messages) -> None:
         if self._job is None:
             commit_app(self._options, messages, self._options.app_version)
@@ -99,6 +105,7 @@ class BatchWriter(DataSourceArrowWriter):
         ledger.settle(message.transaction for message in written)
         _log.info("appended %d rows", count_rows(messages))
 
+    @cause_first()
     def abort(self, messages: Messages) -> None:
         if self._job is None:
             abort_app(self._options, messages)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 
 from pyspark_raftlake.connections import client_of
-from pyspark_raftlake.errors import SinkFailed
+from pyspark_raftlake.errors import InvalidRow, SinkFailed
 from pyspark_raftlake.ledger import JobNumber, Ledger, Standing
 from pyspark_raftlake.option_names import BATCH_ID, QUERY_ID, RUN_ID
 from pyspark_raftlake.worker_memory import settle
@@ -71,7 +71,10 @@ def write_app_task(
         return Written(standing=standing)
     partition, attempt = _task()
     name = keys.app_transactional_id(place.app, standing.generation, partition, attempt)
-    return _write(client, options, columns, batches, name, standing)
+    try:
+        return _write(client, options, columns, batches, name, standing)
+    except InvalidRow as wrong:
+        raise InvalidRow(f"batch {place.batch}: {wrong}") from wrong
 
 
 def write_job_task(options: SinkOptions, columns: Sequence[str], batches: Iterator[Any], job: JobNumber) -> Written:

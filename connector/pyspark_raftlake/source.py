@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from pyspark_raftlake.cause_first import cause_first
 from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.history_view import HistoryView
 from pyspark_raftlake.log_view import LogView
@@ -42,6 +43,7 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "raftlake"
 
+    @cause_first()
     def schema(self) -> StructType:
         """Called by `load()`: what is wrong with the options, the quorum or the topics is said here, before any query runs."""
         options = parse_source_options(self.options)
@@ -50,17 +52,21 @@ class DefaultSource(DataSource):
         check_before_start(_view(options)[0], options)
         return source_schema(include_headers=options.include_headers)
 
+    @cause_first()
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_source_options(self.options).for_batch()
         require_source_schema(schema, include_headers=options.include_headers)
         return PushedReader(options) if spark_pushes_filters() else BatchReader(options)
 
+    @cause_first()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(dict(self.options), schema)
 
+    @cause_first()
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         return BatchWriter(parse_sink_options(self.options), schema, overwrite)
 
+    @cause_first()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         writer = StreamWriter(parse_sink_options(self.options), schema)
         # Two workers on the driver are asked for it with every batch.
@@ -73,6 +79,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._wanted = ALL_ROWS
 
+    @cause_first()
     def partitions(self) -> list[InputPartition]:
         view, tables = _view(self._options)
         # Spark makes one task without a range of an empty list.
@@ -85,6 +92,7 @@ class BatchReader(DataSourceReader):
 class PushedReader(BatchReader):
     """A reader that is told the filters of the query. Spark applies them again: they only save reading."""
 
+    @cause_first()
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._wanted = wanted_by(filters)
         return filters
@@ -115,15 +123,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         position = DriverPosition(client_of(options.quorum), options.selection, options.position_interval_ms)
         return StreamPlanner(view, options, tables=tables), position
 
+    @cause_first()
     def initialOffset(self) -> dict[str, Any]:
         return document_of(self._planner.initial_offsets())
 
+    @cause_first()
     def prepareForTriggerAvailableNow(self) -> None:
         self._planner.prepare_available_now()
 
+    @cause_first()
     def getDefaultReadLimit(self) -> ReadLimit:
         return self._planner.default_limit()
 
+    @cause_first()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = offsets_of(start)
         # What lies below is finished, which `commit` says only as the next batch begins.
@@ -134,9 +146,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._position.flush()
         return document_of(end)
 
+    @cause_first()
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return document_of(self._planner.seen_latest()) or None
 
+    @cause_first()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         tasks = self._planner.plan_tasks(offsets_of(start), offsets_of(end))
         if tasks and (first := self._position.first(offsets_of(start))) is not None:
@@ -159,6 +173,7 @@ def _view(options: SourceOptions) -> tuple[LogView, Tables]:
     return view, tables
 
 
+@cause_first()
 def _read(partition: InputPartition) -> Iterator[Any]:
     if not isinstance(partition, RangePartition):
         return iter(())
@@ -176,4 +191,9 @@ def _read(partition: InputPartition) -> Iterator[Any]:
         note_topic(client.kv, query, partition.range.topic, partition.topic_id, partition.note, fail=fail)
     if partition.first is not None and context is not None:
         write_first(client.kv, partition.first, context.getLocalProperty)
-    return read_range(client, partition)
+    return _told(read_range(client, partition))
+
+
+def _told(batches: Iterator[Any]) -> Iterator[Any]:
+    with cause_first():
+        yield from batches

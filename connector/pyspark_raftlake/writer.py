@@ -27,7 +27,7 @@ from pyspark_raftlake.offsets import TopicPartition
 from pyspark_raftlake.options import OUTAGE_MS_MAX
 from pyspark_raftlake.partitioner import partitions_of_rows
 from raftlake.arrow.records import encode_from_arrow
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 
 if TYPE_CHECKING:
     from pyspark_raftlake.ledger import Standing
@@ -168,7 +168,7 @@ class _TaskWriter(Generic[P]):
             return
         topics = chunk.column("topic").cast(pa.string())
         if topics.null_count:
-            raise InvalidRow("null topic present in the data. Use the topic option for setting a topic.")
+            raise InvalidRow("column topic: null topic present in the data. Use the topic option for setting a topic.")
         encoded = topics.dictionary_encode()
         indices = encoded.indices.to_numpy(zero_copy_only=False)
         for index, topic in enumerate(encoded.dictionary.to_pylist()):
@@ -241,7 +241,12 @@ class _TaskWriter(Generic[P]):
 
     def _count_partitions(self, topic: str) -> int:
         if topic not in self._partition_counts:
-            self._partition_counts[topic] = count_partitions(self._client, topic)
+            try:
+                self._partition_counts[topic] = count_partitions(self._client, topic)
+            except ConfigError as missing:
+                if self._topic is not None:
+                    raise
+                raise InvalidRow(f"column topic: {missing}") from missing
         return self._partition_counts[topic]
 
 

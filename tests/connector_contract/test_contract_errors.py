@@ -130,7 +130,7 @@ def test_a_stream_says_what_is_wrong(
         ({}, "value string", "pyspark_raftlake.errors.InvalidSchema: raftlake source has a fixed schema"),
     ],
 )
-def test_the_stack_of_python_ends_with_the_cause(
+def test_the_stack_of_python_begins_and_ends_with_the_cause(
     both: dict[str, Connector], options: dict[str, str], schema: str | None, kind: str, trigger: dict[str, Any], tmp_path: Path
 ) -> None:
     """Spark's own code raises an UnboundLocalError where the reader of a stream cannot be made."""
@@ -141,6 +141,8 @@ def test_the_stack_of_python_ends_with_the_cause(
     with pytest.raises(Exception, match="terminated with exception") as raised:
         query.awaitTermination(90)
     assert "UnboundLocalError" not in str(raised.value)
+    # Spark's own words, with the ids of query and run, take 243 characters.
+    assert 0 < str(raised.value).find(kind) < 300
     said = [line for line in str(raised.value).splitlines() if line.strip() and not line.startswith("===")]
     errors = [line for line in said if "Error" in line or line.startswith(kind)]
     assert errors[-1].startswith(kind), said
