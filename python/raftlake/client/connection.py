@@ -22,12 +22,18 @@ from raftlake.client.errors import Disconnected
 from raftlake.client.types import Address, ClientConfig
 from raftlake.errors import ErrorCode, RequestRejected, WireError
 from raftlake.wire.api import ApiKey, decode_response, encode_request
-from raftlake.wire.framing import FrameDecoder
+from raftlake.wire.framing import FrameDecoder, spoken
+from raftlake.wire.primitives import I32
 
 #: What a request ends with: the decoded answer, or why there is none.
 Done = Callable[[Any], None]
 
 _API_VERSIONS_VERSION = 3
+#: What is wrong where an HTTP front answers.
+_HTTP_ANSWERED = (
+    "it speaks HTTP, and not Kafka's protocol: bootstrap servers are the addresses that `listeners` of the nodes names, "
+    "and not `http.listener`"
+)
 
 
 @dataclass(slots=True)
@@ -48,6 +54,8 @@ class Connection(asyncio.BufferedProtocol):
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(config.frame_bytes_max)
+        #: Where the last bytes came.
+        self._read_into = memoryview(b"")
         self._transport: asyncio.Transport | None = None
         self._pending: deque[_Pending] = deque()
         self._outgoing: list[bytes | bytearray | memoryview] = []
@@ -137,7 +145,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._decoder.get_buffer(sizehint)
+        self._read_into = self._decoder.get_buffer(sizehint)
+        return self._read_into
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
@@ -146,7 +155,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._decoder.failure is not None:
                 raise self._decoder.failure
         except WireError as error:
-            self._end(f"bad bytes from the node: {error}")
+            is_http = not self.versions and nbytes >= 4 and spoken(I32.unpack_from(self._read_into)[0]) == ["HTTP"]
+            self._end(_HTTP_ANSWERED if is_http else f"bad bytes from the node: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(f"connection lost: {exc}" if exc else "connection closed by the node")

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import struct
 
+import httpx
 import pytest
 
+from raftlake.client.kv_answers import may_have_happened, refusal_of
 from raftlake.errors import ErrorCode
 from raftlake.ports.driver import ClientConnection
 from raftlake.runtime.listener.router import ConnectionLimits
@@ -283,6 +285,33 @@ def test_garbage_ends_the_connection_with_one_line(garbage: bytes, caplog: pytes
         run(main())
     (line,) = caplog.messages
     assert line.startswith("closing connection peer=127.0.0.1") and "reason=" in line
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+def test_http_is_told_that_it_came_to_the_wrong_port(method: str) -> None:
+    """As a node refuses a request: a client neither tries on, nor takes a write for possibly done."""
+
+    async def main() -> None:
+        async with served(limits=ConnectionLimits(request_bytes_max=1_000_000)) as on, httpx.AsyncClient() as client:
+            answer = await client.request(method, f"http://{on.address.host}:{on.address.port}/v1/kv/a", content=b"{}")
+            assert answer.status_code == 400
+            assert "this port speaks Kafka's protocol (the setting listeners)" in str(refusal_of(answer))
+            assert "http.listener, whose addresses raftlake.http.servers lists" in str(refusal_of(answer))
+            assert not may_have_happened(answer)
+
+    run(main())
+
+
+def test_http_behind_a_request_of_kafka_is_garbage_as_before() -> None:
+    async def main() -> None:
+        async with served(FakeNode(on_call=lambda call: call.reply(found()))) as on:
+            wire = await connect(on.address)
+            wire.send(ApiKey.FIND_QUORUM, 0, find())
+            await wire.receive(ApiKey.FIND_QUORUM, 0)
+            wire.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await wire.reader.read() == b""
+
+    run(main())
 
 
 def test_a_flood_of_broken_connections_is_few_lines_and_short_ones(caplog: pytest.LogCaptureFixture) -> None:

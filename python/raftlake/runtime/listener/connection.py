@@ -34,9 +34,18 @@ from raftlake.wire.api import (
     encode_unsupported_version,
     peek_client_id,
 )
-from raftlake.wire.framing import FrameDecoder
-from raftlake.wire.primitives import BytesLike
+from raftlake.wire.framing import FrameDecoder, spoken
+from raftlake.wire.primitives import I32, BytesLike
 
+#: For HTTP that came to the wrong port. It counts as a node's answer, so no client waits or takes a write for possibly done.
+_NOT_HTTP = (
+    b'{"error":"this port speaks Kafka\'s protocol (the setting listeners). HTTP is served at http.listener, whose addresses '
+    b'raftlake.http.servers lists in Spark"}'
+)
+HTTP_REFUSAL = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\nx-raftlake-offset: 0\r\n"
+    b"connection: close\r\n\r\n%s"
+) % (len(_NOT_HTTP), _NOT_HTTP)
 #: Bytes of answers of one turn that are gathered before they are written.
 WRITE_BYTES = 128 * 1024
 #: The least rate of a large frame, after `stall_seconds` while others wait for room, else after the time of an idle client.
@@ -50,6 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         self._router = router
         self._limits = router.limits
         self._decoder = FrameDecoder(router.limits.request_bytes_max)
+        #: Where the last bytes came. The first bytes of all tell another protocol.
+        self._read_into = memoryview(b"")
         self._started: deque[Request] = deque()
         self._waiting: deque[Request | DearFrame] = deque()
         #: The request that the router is handing to the node at this moment.
@@ -108,7 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self._router.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._decoder.get_buffer(sizehint)
+        self._read_into = self._decoder.get_buffer(sizehint)
+        return self._read_into
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None:
@@ -121,6 +133,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._decoder.failure is not None:
                 raise self._decoder.failure
         except WireError as error:
+            if self.requests == 0 and nbytes >= 4 and spoken(I32.unpack_from(self._read_into)[0]) == ["HTTP"]:
+                self._unsent.append(HTTP_REFUSAL)
             self.fail(error)
 
     def pause_writing(self) -> None:

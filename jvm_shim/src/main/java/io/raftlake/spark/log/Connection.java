@@ -128,7 +128,9 @@ final class Connection implements Closeable {
         boolean isTls = (begins.charAt(0) == 0x15 || begins.charAt(0) == 0x16) && begins.charAt(1) == 3;
         String spoken = begins.equals("HTTP") ? "it speaks HTTP" : isTls ? "it speaks TLS"
                 : "it answered with a frame of " + size + " bytes";
-        return new IOException(spoken + ", and is no raftlake node's Kafka listener");
+        String hint = begins.equals("HTTP")
+                ? ": bootstrap servers are the addresses that `listeners` of the nodes names, and not `http.listener`" : "";
+        return new IOException(spoken + ", and is no raftlake node's Kafka listener" + hint);
     }
 
     private ByteBuffer receive(Deadline deadline) throws IOException {

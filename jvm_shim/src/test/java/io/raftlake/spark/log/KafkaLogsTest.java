@@ -269,6 +269,7 @@ class KafkaLogsTest {
             KafkaLogs hasty = logs(SHORT_MS, InetSocketAddress.createUnresolved("127.0.0.1", other.getLocalPort()));
             IOException told = assertThrows(QuorumUnavailableException.class, () -> hasty.end(AT));
             assertTrue(told.getMessage().contains(what + ", and is no raftlake node's Kafka listener"), told.getMessage());
+            assertEquals(what.endsWith("HTTP"), told.getMessage().contains("`listeners` of the nodes names, and not `http.listener`"));
         }
     }
 

@@ -11,12 +11,16 @@ import io.raftlake.spark.kit.ScriptedNode;
 import io.raftlake.spark.kit.ScriptedNode.Step;
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
 
 /** What each answer of a node makes the client do. */
 @Tag("memory")
@@ -61,6 +65,37 @@ class HttpKeySpaceTest {
             assertEquals(created.version(), entry.version());
         }
         assertTrue(client.get("/fs/p/none").isEmpty());
+    }
+
+    /** What a node's Kafka listener answers to HTTP. Nothing is tried again, and no write is taken for possibly done. */
+    @Test
+    void aPortOfKafkasProtocolIsToldOfAtOnce() throws IOException {
+        String body = "{\"error\":\"this port speaks Kafka's protocol (the setting listeners). HTTP is served at http.listener\"}";
+        String answer = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: " + body.length()
+                + "\r\nx-raftlake-offset: 0\r\nconnection: close\r\n\r\n" + body;
+        try (ServerSocket listener = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
+            Thread thread = new Thread(() -> {
+                try {
+                    while (true) {
+                        try (Socket socket = listener.accept()) {
+                            socket.getInputStream().read(new byte[65536]);
+                            socket.getOutputStream().write(Keys.utf8(answer));
+                        }
+                    }
+                } catch (IOException closed) {
+                    // The test is over.
+                }
+            });
+            thread.setDaemon(true);
+            thread.start();
+            HttpKeySpace client = new HttpKeySpace(List.of("http://127.0.0.1:" + listener.getLocalPort()), 60_000);
+            for (Executable asked : List.<Executable>of(() -> client.get("/k"), () -> client.commit(new Txn().put("/k", VALUE),
+                    Witness.put("/k", VALUE)))) {
+                RefusedException told = assertThrows(RefusedException.class, asked);
+                assertTrue(told.getMessage().endsWith("answered 400: this port speaks Kafka's protocol (the setting listeners). HTTP "
+                        + "is served at http.listener"), told.getMessage());
+            }
+        }
     }
 
     @Test
