@@ -70,10 +70,12 @@ def forget(
     """Forget a query that will not go on: its positions, and the ids of its topics. Its checkpoint stays. A query that goes on
     notices no more that a topic was deleted and created again. Exit code 1 where there is no such query, or where it was seen
     in the last ten minutes, and may still run."""
+    begun_at = time.monotonic()
     with connect(bootstrap_server, timeout_ms) as client:
         if not force:
             _require_rest(client, query)
-        found = client.forget_query(query)
+        # One deadline for the command.
+        found = client.forget_query(query, timeout_ms=max(1.0, timeout_ms - (time.monotonic() - begun_at) * 1000))
     now_ms = round(time.time() * 1000)
     if as_json:
         print_json([_facts(each, now_ms) for each in found])

@@ -241,6 +241,7 @@ class AsyncClient:
         max_wait_ms: int = 500,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
         replica: Replica = None,
+        timeout_ms: float | None = None,
     ) -> list[Record]:
         """Records from `offset` on, perhaps none: whole batches of about `max_bytes`, at most `max_records`. Waits up to
         `max_wait_ms` for the first one.
@@ -258,6 +259,7 @@ class AsyncClient:
             wait_ms=max_wait_ms,
             replica=replica,
             isolation=isolation,
+            timeout_ms=timeout_ms,
         )
         return records
 
@@ -380,17 +382,19 @@ class AsyncClient:
         self, query: str | None = None, topic: str | None = None, *, with_times: bool = False, timeout_ms: float | None = None
     ) -> tuple[QueryLag, ...]:
         """How far streaming queries are, by query, topic and partition. `query` is the id or the name of one. `with_times` asks
-        for the time of the first record that waits in each partition, too. QueryMissing where no query is so."""
+        for the time of the first record that waits in each partition, too; a time that cannot be had by `timeout_ms` is None.
+        QueryMissing where no query is so."""
         from raftlake.client.query_lag import query_lags
 
-        return await query_lags(self, query, topic, with_times=with_times, timeout_ms=timeout_ms)
+        within_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        return await query_lags(self, query, topic, with_times=with_times, timeout_ms=within_ms)
 
     async def forget_query(self, query: str, *, timeout_ms: float | None = None) -> tuple[QueryLag, ...]:
         """Delete what the query with this id has written down, and return it, without ends. A query that still runs writes it
         down again. QueryMissing where there is nothing, KvConflict where it was written meanwhile."""
         from raftlake.client.query_lag import forget_query
 
-        return await forget_query(self, query, timeout_ms)
+        return await forget_query(self, query, self.config.request_timeout_ms if timeout_ms is None else timeout_ms)
 
     # --- topics and the cluster --------------------------------------------------------------------------------------
 
@@ -398,9 +402,11 @@ class AsyncClient:
         """The partitions of a topic, asked for anew."""
         return [partition.partition for partition in (await self._admin.describe_topic(topic)).partitions]
 
-    async def topics(self, names: Iterable[str] | None = None) -> tuple[TopicDescription, ...]:
+    async def topics(
+        self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
+    ) -> tuple[TopicDescription, ...]:
         """Every topic, by name; or those of `names` that exist."""
-        return await self._admin.topics(names)
+        return await self._admin.topics(names, timeout_ms)
 
     async def describe_topic(self, topic: str) -> TopicDescription:
         """One topic, asked for anew; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""

@@ -109,13 +109,23 @@ class Reader:
         wait_ms: int,
         replica: Replica = None,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        timeout_ms: float | None = None,
     ) -> tuple[list[Record], int]:
         """Records from `offset` on, and the offset to go on from (which control records may put beyond the last record).
-        Batches without a record for this reader are passed over, however many there are."""
+        Batches without a record for this reader are passed over, however many there are. Without `timeout_ms` each fetch has
+        the time of an operation."""
         position = offset
+        deadline = None if timeout_ms is None else self._deadline(timeout_ms)
         while True:
             fetched = await self.fetch_raw(
-                topic, partition, position, bytes_max=bytes_max, wait_ms=wait_ms, replica=replica, isolation=isolation
+                topic,
+                partition,
+                position,
+                bytes_max=bytes_max,
+                wait_ms=wait_ms,
+                replica=replica,
+                isolation=isolation,
+                timeout_ms=None if deadline is None else deadline.remaining_ms(),
             )
             records: list[Record] = []
             for record in records_from(fetched, topic, partition, position):

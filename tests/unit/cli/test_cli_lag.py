@@ -44,15 +44,21 @@ class FakeClient:
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.found = LAGS
+        self.given_ms: list[float] = []
+        #: Seconds that a question takes.
+        self.takes = 0.0
+        self.now = 50.0
 
     def query_lags(self, query: str | None, topic: str | None = None, *, with_times: bool = False) -> tuple[QueryLag, ...]:
         self.asked.append((query, topic, with_times))
+        self.now += self.takes
         if query == "nope":
             raise QueryMissing("no streaming query has the id or the name 'nope'; `raftlake lag` names them")
         return self.found
 
-    def forget_query(self, query: str) -> tuple[QueryLag, ...]:
+    def forget_query(self, query: str, *, timeout_ms: float) -> tuple[QueryLag, ...]:
         self.asked.append(query)
+        self.given_ms.append(timeout_ms)
         if query == "nope":
             raise QueryMissing("no streaming query has the id 'nope'; `raftlake lag` names them")
         return tuple(replace(each, end=None) for each in LAGS[:4])
@@ -67,7 +73,8 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
         yield client
 
     monkeypatch.setattr(cli_lag, "connect", connect)
-    monkeypatch.setattr(cli_lag, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
+    clocks = SimpleNamespace(time=lambda: NOW_MS / 1000, monotonic=lambda: client.now)
+    monkeypatch.setattr(cli_lag, "time", clocks)
     return client
 
 
@@ -149,3 +156,11 @@ def test_a_query_is_forgotten(client: FakeClient) -> None:
     with pytest.raises(QueryMissing, match="no streaming query has the id 'nope'"):
         run("forget", "nope")
     assert client.asked == ["q-1", "q-1", ("nope", None, False), "nope"]
+
+
+def test_a_command_has_one_deadline(client: FakeClient) -> None:
+    client.found = LAGS[4:]
+    client.takes = 3
+    run("forget", "q-2", "--timeout-ms", "5000")
+    run("forget", "q-2", "--timeout-ms", "2000")
+    assert client.given_ms == [2_000, 1]

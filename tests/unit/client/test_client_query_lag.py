@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from connector.fakekeys import FakeKeys
-from raftlake.client import QueryLag, QueryMissing
+from raftlake.client import QueryLag, QueryMissing, query_lag
 from raftlake.client.errors import KvConflict, OffsetOutOfRange
 from raftlake.client.query_lag import forget_query, query_lags
 from raftlake.client.types import KvPage
+from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import DeletePrefix, Put
 from raftlake.kv.query_positions import SourcePosition, encode, position_key, topic_key
 
@@ -23,15 +24,20 @@ BOUNDS = {("t", 0): (3, 20), ("t", 1): (0, 5), ("u", 0): (0, 9)}
 
 
 class AsyncKeys:
-    def __init__(self, space: FakeKeys) -> None:
+    def __init__(self, space: FakeKeys, spend: Callable[[float], Awaitable[None]]) -> None:
         self.space = space
+        self.spend = spend
         #: Before the next deletion.
         self.before: Any = None
 
-    async def list(self, prefix: str, *, after: str | None = None, values: bool = False, limit: int = 0, **_: Any) -> KvPage:
+    async def list(
+        self, prefix: str, *, timeout_ms: float, after: str | None = None, values: bool = False, limit: int = 0
+    ) -> KvPage:
+        await self.spend(timeout_ms)
         return self.space.list(prefix, after=after, values=True)
 
-    async def delete_prefix(self, prefix: str, *, if_newest: int, **_: Any) -> None:
+    async def delete_prefix(self, prefix: str, *, if_newest: int, timeout_ms: float) -> None:
+        await self.spend(timeout_ms)
         if self.before is not None:
             self.before()
         self.space.txn({}, [DeletePrefix(prefix)], newest={prefix: if_newest})
@@ -40,11 +46,22 @@ class AsyncKeys:
 class FakeClient:
     def __init__(self) -> None:
         self.space = FakeKeys()
-        self.kv = AsyncKeys(self.space)
+        #: What each call takes, ms, and what each was given.
+        self.takes_ms = 0.0
+        self.now_ms = 0.0
+        self.given_ms: list[float] = []
+        self.kv = AsyncKeys(self.space, self.spend)
         self.topics_there = dict(IDS)
         self.reads: list[tuple[str, int, int]] = []
 
-    async def topics(self, names: Iterable[str]) -> list[Any]:
+    async def spend(self, timeout_ms: float) -> None:
+        self.given_ms.append(timeout_ms)
+        self.now_ms += min(self.takes_ms, timeout_ms)
+        if self.takes_ms > timeout_ms:
+            raise RequestRejected(ErrorCode.REQUEST_TIMED_OUT, "had no answer in time")
+
+    async def topics(self, names: Iterable[str], *, timeout_ms: float) -> list[Any]:
+        await self.spend(timeout_ms)
         return [
             SimpleNamespace(
                 name=name,
@@ -58,11 +75,13 @@ class FakeClient:
     async def list_offsets(self, topic: str, timestamps: Mapping[int, int], **arguments: Any) -> dict[int, int]:
         # Open transactions are records that wait, too.
         assert set(timestamps.values()) == {-1} and arguments["isolation"] == 0
+        await self.spend(arguments["timeout_ms"])
         return {number: BOUNDS[topic, number][1] for number in timestamps}
 
     async def read(self, topic: str, partition: int, offset: int, **arguments: Any) -> list[Any]:
         assert arguments["max_wait_ms"] == 0
         self.reads.append((topic, partition, offset))
+        await self.spend(arguments["timeout_ms"])
         start, end = BOUNDS[topic, partition]
         if offset < start:
             raise OffsetOutOfRange(topic, partition, offset, start, end)
@@ -71,6 +90,20 @@ class FakeClient:
     def say(self, query: str, name: str = "", reads: str = "r", **offsets: Mapping[int, int]) -> None:
         position = SourcePosition(offsets=offsets, name=name, run="r", seen_ms=7, batch_ms=6, host="h", pid=5)
         self.space.txn({}, [Put(position_key(query, reads), encode(position))])
+
+
+class ClientDeadline:
+    """On the clock of a fake client."""
+
+    def __init__(self, client: FakeClient, timeout_ms: float) -> None:
+        self._client = client
+        self._at_ms = client.now_ms + timeout_ms
+
+    def remaining_ms(self) -> float:
+        return max(0.0, self._at_ms - self._client.now_ms)
+
+    def is_over(self) -> bool:
+        return self._client.now_ms >= self._at_ms
 
 
 @pytest.fixture
@@ -85,7 +118,7 @@ def client() -> FakeClient:
 
 
 def ask(client: FakeClient, query: str | None = None, topic: str | None = None, **arguments: Any) -> tuple[QueryLag, ...]:
-    return asyncio.run(query_lags(client, query, topic, **{"with_times": False, "timeout_ms": None} | arguments))  # type: ignore[arg-type]
+    return asyncio.run(query_lags(client, query, topic, **{"with_times": False, "timeout_ms": 60_000} | arguments))  # type: ignore[arg-type]
 
 
 def told(found: Iterable[QueryLag]) -> list[tuple[Any, ...]]:
@@ -146,9 +179,48 @@ def test_the_time_of_the_first_record_that_waits(client: FakeClient) -> None:
     assert sorted(client.reads) == [("t", 0, 1), ("t", 0, 12), ("u", 0, 8)], "where something waits, and nowhere else"
 
 
+@pytest.fixture
+def slow(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    """Each call takes 10 ms, of the time of `client`."""
+    monkeypatch.setattr(query_lag, "Deadline", lambda timeout_ms: ClientDeadline(client, timeout_ms))
+    client.takes_ms = 10
+    return client
+
+
+def test_all_that_is_asked_has_one_deadline(slow: FakeClient) -> None:
+    """The time of each call is what the ones before have left."""
+    ask(slow, "q-1", with_times=True, timeout_ms=1_000)
+    assert slow.given_ms == [1_000 - 10 * call for call in range(len(slow.given_ms))] and len(slow.given_ms) > 7
+    slow.given_ms.clear()
+    with pytest.raises(RequestRejected, match="had no answer in time"):
+        ask(slow, timeout_ms=15)
+    assert slow.given_ms == [15, 5]
+    slow.given_ms.clear()
+    asyncio.run(forget_query(slow, "q-1", 1_000))  # type: ignore[arg-type]
+    assert slow.given_ms == [1_000 - 10 * call for call in range(len(slow.given_ms))] and len(slow.given_ms) >= 2
+
+
+def test_what_waits_is_told_of_without_its_time_where_the_time_is_over(
+    slow: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a partition without a leader takes all of it."""
+    monkeypatch.setattr(query_lag, "_READS_MAX", 1)
+
+    async def read(topic: str, partition: int, offset: int, *, timeout_ms: float, **_: Any) -> list[Any]:
+        slow.reads.append((topic, partition, offset))
+        slow.now_ms += timeout_ms
+        raise RequestRejected(ErrorCode.LEADER_NOT_AVAILABLE, "no leader")
+
+    monkeypatch.setattr(slow, "read", read)
+    found = ask(slow, with_times=True, timeout_ms=1_000)
+    assert [each.records for each in found] == [8, 0, 1, 19, None, None]
+    assert [each.waiting_since_ms for each in found] == [None] * 6
+    assert slow.now_ms == 1_000 and len(slow.reads) == 1
+
+
 def test_a_query_is_forgotten_with_its_topics(client: FakeClient) -> None:
     def forget(query: str) -> tuple[QueryLag, ...]:
-        return asyncio.run(forget_query(client, query, None))  # type: ignore[arg-type]
+        return asyncio.run(forget_query(client, query, 60_000))  # type: ignore[arg-type]
 
     with pytest.raises(QueryMissing, match="no streaming query has the id 'totals'"):
         forget("totals")
