@@ -3,16 +3,13 @@ last batch ended, and nothing is lost where a leader dies."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from realtimeflow import LONG, SHORT, SLOTS, WAIT_S, Flow
 
-from connectorkit import JAVA
 from leaderkit import leader_of
 from pyspark_raftlake.jvm import REAL_TIME_SINKS_SETTING, find_jar
 from raftlake import Client, LocalQuorum
@@ -22,21 +19,12 @@ from waitkit import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
-#: Spark's shortest batch of real-time mode, and one that no test lives to see the end of.
-SHORT, LONG = "5 seconds", "30 minutes"
-#: For batches of five seconds on a busy machine.
-WAIT_S = 60
 NODES = (1, 2, 3)
 #: So long all of them are away.
 OUTAGE_S = 8
-#: Slots of the session of the tests.
-SLOTS = 2
-
-Start = Callable[..., "StreamingQuery"]
 
 
 @pytest.fixture(autouse=True)
@@ -46,74 +34,6 @@ def sinks_are_not_checked(spark: SparkSession) -> Iterator[None]:
     spark.conf.set(REAL_TIME_SINKS_SETTING, "false")
     yield
     spark.conf.unset(REAL_TIME_SINKS_SETTING)
-
-
-class Flow:
-    """A query from a topic of its own to another one."""
-
-    def __init__(self, spark: SparkSession, client: Client, directory: Path, partitions: int = SLOTS) -> None:
-        name = uuid.uuid4().hex[:8]
-        self.spark, self.client, self.directory = spark, client, directory
-        self.before, self.after = f"before-{name}", f"after-{name}"
-        client.create_topic(self.before, partitions)
-        client.create_topic(self.after, 2)
-        self.values: list[str] = []
-        self._numbers = itertools.count()
-        self.query: StreamingQuery | None = None
-
-    def start(self, lasts: str | None = SHORT, **options: str) -> StreamingQuery:
-        """`lasts`: a batch of real-time mode; None: micro-batches, until all is read. `options` of the source have `__` for a
-        dot."""
-        servers = {"kafka.bootstrap.servers": ",".join(map(str, self.client.config.bootstrap))}
-        named = {"startingOffsets": "earliest", **{name.replace("__", "."): value for name, value in options.items()}}
-        reader = self.spark.readStream.format(JAVA).options(**servers, **named).option("subscribe", self.before)
-        writer = reader.load().select("key", "value").writeStream.format(JAVA).options(**servers).option("topic", self.after)
-        writer = writer.option("checkpointLocation", str(self.directory / "checkpoint"))
-        writer = writer.outputMode("update")
-        self.query = (writer.trigger(realTime=lasts) if lasts else writer.trigger(availableNow=True)).start()
-        if lasts is None:
-            assert self.query.awaitTermination(WAIT_S)
-        return self.query
-
-    def append(self, count: int = 4) -> None:
-        for _ in range(count):
-            number = next(self._numbers)
-            self.values.append(f"v{number:04d}")
-            self.client.append(self.before, self.values[-1], partition=number % len(self.client.partitions(self.before)))
-
-    def wait_for_all(self) -> None:
-        def is_there() -> bool:
-            assert self.query is not None
-            assert self.query.exception() is None
-            return set(visible(self.client, self.after)) >= set(self.values)
-
-        wait_until(is_there, f"all of {len(self.values)} rows", WAIT_S)
-
-    def committed(self) -> int:
-        """The newest batch that the checkpoint has as done; -1 where there is none."""
-        return max((int(path.name) for path in (self.directory / "checkpoint" / "commits").glob("[0-9]*")), default=-1)
-
-    def wait_for_batches(self, count: int = 1) -> None:
-        """Until so many more batches are over. A batch that was open when this is called is the first of them."""
-        goal = self.committed() + count
-
-        def is_over() -> bool:
-            assert self.query is not None
-            assert self.query.exception() is None
-            return self.committed() >= goal
-
-        wait_until(is_over, f"batch {goal}", WAIT_S * count)
-
-    def stop(self) -> None:
-        if self.query is not None:
-            self.query.stop()
-            self.query = None
-
-    def offsets(self) -> dict[str, int]:
-        """Of the newest batch."""
-        path = self.directory / "checkpoint" / "offsets" / str(self.committed())
-        found: dict[str, dict[str, int]] = json.loads(path.read_text().splitlines()[-1])
-        return found[self.before]
 
 
 @pytest.fixture
