@@ -48,6 +48,9 @@ TOPIC = "topic"
 #: As Delta names them: a batch write of an app with a version that was written before does nothing.
 TXN_APP = "txnAppId"
 TXN_VERSION = "txnVersion"
+#: Which guarantee the sink in Java gives in real-time mode, which Spark refuses for the one in Python.
+REAL_TIME_DELIVERY = "realTimeDelivery"
+REAL_TIME_DELIVERIES = ("exactly-once", "at-least-once")
 #: How often a question of the driver is asked again in an outage, and the pause before it.
 FETCH_RETRIES = "fetchOffset.numRetries"
 FETCH_RETRY_INTERVAL = "fetchOffset.retryIntervalMs"
@@ -87,7 +90,7 @@ SOURCE_OPTIONS_WITHOUT_EFFECT = (
     "kafkaConsumer.pollTimeoutMs",
 )
 #: Options of the sink that mean something here.
-SINK_OPTIONS = (SERVERS, SERVERS_SHORT, TOPIC, TXN_APP, TXN_VERSION)
+SINK_OPTIONS = (SERVERS, SERVERS_SHORT, TOPIC, TXN_APP, TXN_VERSION, REAL_TIME_DELIVERY)
 #: `includeHeaders`: the sink writes headers whenever there is a headers column, as Kafka's does. The others are read by
 #: Spark itself, which hands every option of a streaming writer to its sink.
 SINK_OPTIONS_WITHOUT_EFFECT = (

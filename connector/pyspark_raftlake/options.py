@@ -263,6 +263,8 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
     app = options.get(names.TXN_APP)
     if (app is None) != (options.get(names.TXN_VERSION) is None) or app == "":
         raise ConfigError(f"Options '{names.TXN_APP}' and '{names.TXN_VERSION}' go together: who writes, and a rising number")
+    # Without effect here, and a wrong value is wrong here too.
+    options.choice(names.REAL_TIME_DELIVERY, names.REAL_TIME_DELIVERIES, names.REAL_TIME_DELIVERIES[0])
     patience = Patience(
         ask_ms=options.positive(names.BLOCK_TIMEOUT) or OUTAGE_MS_MAX,
         retries_max=0,

@@ -272,6 +272,7 @@ def test_sink_options() -> None:
         ({"topik": "t"}, "did you mean 'topic'"),
         ({"subscribe": "t"}, "Unknown option 'subscribe'"),
         ({"kafka.compression.type": "brotli"}, "one of none, gzip, snappy, lz4, zstd"),
+        ({"realTimeDelivery": "once"}, "one of exactly-once, at-least-once"),
         ({"kafka.transactional.id": "x"}, "names the transactions"),
         ({"kafka.partitioner.class": "x"}, "partition column"),
     ],

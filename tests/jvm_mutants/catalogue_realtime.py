@@ -7,6 +7,8 @@ from tests.jvm_mutants.catalogue import JvmMutant
 READER = ("connector.read.RealTimeReaderTest",)
 PLANNER = ("connector.read.StreamPlannerTest",)
 WRITER = ("connector.write.RealTimeWriterTest",)
+ENDS = ("checkpoint.EpochEndsTest",)
+ROWS = ("connector.write.EpochRowsTest",)
 
 REAL_TIME_MUTANTS = (
     # --- the source ---
@@ -161,6 +163,103 @@ REAL_TIME_MUTANTS = (
         "log/TransactionalProducer.java",
         "            BatchWriter.stamp(batch, producer, sends.take(records));",
         "            BatchWriter.stampTransactional(batch, producer, sends.take(records));",
+        WRITER,
+    ),
+    # --- the sink, exactly once ---
+    JvmMutant(
+        "batch-ends-without-its-rows",
+        "a batch is over for Spark, and its rows are aborted when their time is over",
+        "checkpoint/DecidingFence.java",
+        "        outcome.addTo(txn);\n",
+        "",
+        ENDS,
+    ),
+    JvmMutant(
+        "rows-are-visible-with-their-offsets",
+        "a driver that dies between offsets/N and commits/N writes rows anew that are visible",
+        "checkpoint/EpochEnds.java",
+        'COMMITS = "commits"',
+        'COMMITS = "offsets"',
+        ENDS,
+    ),
+    JvmMutant(
+        "another-batch-ends-instead",
+        "a batch whose rows nobody decided is passed over",
+        "checkpoint/EpochEnds.java",
+        "if (waiting != null && waiting.batch() != batch) {",
+        "if (waiting != null && waiting.batch() > batch) {",
+        ENDS,
+    ),
+    JvmMutant(
+        "batch-is-decided-for-ever",
+        "the second batch of a run never ends",
+        "checkpoint/CheckpointFiles.java",
+        "            ends.ended();\n",
+        "",
+        ENDS,
+    ),
+    JvmMutant(
+        "refused-rows-end-their-batch-again",
+        "a batch whose rows cannot become visible is tried a thousand times, and the error names no reason",
+        "checkpoint/DecidingFence.java",
+        "        outcome.explain(refused);\n",
+        "",
+        ENDS,
+    ),
+    JvmMutant(
+        "rows-of-a-lost-batch-stay-open",
+        "readers of what is committed wait a quarter of an hour in front of a batch that failed",
+        "checkpoint/CheckpointFiles.java",
+        "                outcome.failed();\n                throw error;",
+        "                throw error;",
+        ENDS,
+    ),
+    JvmMutant(
+        "checkpoint-of-another-quorum-decides",
+        "a query whose checkpoint is in another quorum fails at the end of its first batch",
+        "checkpoint/EpochEnds.java",
+        "        owner.confirm();\n        return false;",
+        "        owner.confirm();\n        return true;",
+        ENDS,
+    ),
+    JvmMutant(
+        "replaced-run-writes-at-least-once",
+        "a driver that was replaced writes rows that are visible at once",
+        "checkpoint/EpochEnds.java",
+        "        owner.confirm();\n",
+        "",
+        ENDS,
+    ),
+    JvmMutant(
+        "aborted-task-is-nobodys-error",
+        "the end of a batch whose transactions were aborted is tried a thousand times",
+        "connector/write/EpochRows.java",
+        "!refused.refused().isEmpty() || ",
+        "",
+        ROWS,
+    ),
+    JvmMutant(
+        "batch-that-others-made-visible-is-fine",
+        "a batch ends whose rows were left out",
+        "connector/write/EpochRows.java",
+        "if (isOurs && !ledger.explain(standing, batch, refused)) {",
+        "if (isOurs && ledger.explain(standing, batch, refused)) {",
+        ROWS,
+    ),
+    JvmMutant(
+        "transaction-ends-with-its-batch",
+        "nodes abort each batch shortly before its end",
+        "connector/write/RealTime.java",
+        "if (transactionMs < lastsMs + END_MS_MAX) {",
+        "if (transactionMs < lastsMs) {",
+        ROWS,
+    ),
+    JvmMutant(
+        "rows-of-a-transaction-are-visible-at-once",
+        "rows of a batch that fails stay, and come once more",
+        "connector/write/RealTimeWriter.java",
+        "return !task.transactionalId().isEmpty();",
+        "return false;",
         WRITER,
     ),
 )

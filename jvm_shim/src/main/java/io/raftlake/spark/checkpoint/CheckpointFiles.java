@@ -23,7 +23,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * <p>The first call for a query run, on a thread of the run, settles which run the manager works for: from then on every
  * change of the manager is fenced ({@link Ownership}). What the owner of the checkpoint knows of a directory, it does not ask
  * ({@link NewestBatch}), nor what it wrote into the log of a source ({@link WrittenFiles}). Calls on threads of users, who
- * begin or inspect queries, are not fenced.
+ * begin or inspect queries, are not fenced. The file that ends a batch decides what a sink has written, where the sink asked for
+ * it ({@link EpochEnds}).
  */
 public final class CheckpointFiles implements CheckpointFileManager {
     private final RaftlakeFileSystem fileSystem;
@@ -100,6 +101,12 @@ public final class CheckpointFiles implements CheckpointFileManager {
             Path file = whole(given);
             QuorumFiles files = files();
             newestIn(file.getParent()).ifPresent(newest -> newest.created(file.getName()));
+            Optional<EpochEnds> ends = fenced == null ? Optional.empty() : fenced.ownership().ends();
+            Optional<EpochEnds.Outcome> outcome = ends.flatMap(each -> each.outcomeOf(file));
+            if (outcome.isPresent()) {
+                QuorumFiles deciding = files.fenced(new DecidingFence(fenced.ownership(), outcome.get()));
+                return new DecidingStream(deciding.createAtClose(file, false), ends.get(), outcome.get());
+            }
             OutputStream out = files.createAtClose(file, overwriteIfPossible);
             return new AtomicStream(isOfSource(file) ? written.recording(file, out) : out);
         } catch (IOException error) {
@@ -191,7 +198,7 @@ public final class CheckpointFiles implements CheckpointFileManager {
     }
 
     /** Visible when it is closed, or never. */
-    private static final class AtomicStream extends CancellableFSDataOutputStream {
+    private static class AtomicStream extends CancellableFSDataOutputStream {
         AtomicStream(OutputStream file) {
             super(file);
         }
@@ -199,6 +206,44 @@ public final class CheckpointFiles implements CheckpointFileManager {
         @Override
         public void cancel() {
             ((Abortable) underlyingStream()).abort();
+        }
+    }
+
+    /** The file that ends a batch, and decides what a sink has written of it: both when it is closed, or neither. */
+    private static final class DecidingStream extends AtomicStream {
+        private final EpochEnds ends;
+        private final EpochEnds.Outcome outcome;
+        private boolean isOver;
+
+        DecidingStream(OutputStream file, EpochEnds ends, EpochEnds.Outcome outcome) {
+            super(file);
+            this.ends = ends;
+            this.outcome = outcome;
+        }
+
+        @Override
+        public void close() throws IOException {
+            if (isOver) {
+                return;
+            }
+            isOver = true;
+            try {
+                super.close();
+            } catch (IOException | RuntimeException error) {
+                outcome.failed();
+                throw error;
+            }
+            ends.ended();
+            outcome.decided();
+        }
+
+        @Override
+        public void cancel() {
+            super.cancel();
+            if (!isOver) {
+                isOver = true;
+                outcome.failed();
+            }
         }
     }
 }

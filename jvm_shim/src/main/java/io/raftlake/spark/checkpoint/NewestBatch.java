@@ -36,6 +36,11 @@ final class NewestBatch {
     /** Of a batch, as Spark writes it, compacted or not; {@link #NONE} for other names. */
     private static long number(String name) {
         String batch = name.endsWith(COMPACT) ? name.substring(0, name.length() - COMPACT.length()) : name;
-        return batch.matches("0|[1-9][0-9]{0,17}") ? Long.parseLong(batch) : NONE;
+        return isBatch(batch) ? Long.parseLong(batch) : NONE;
+    }
+
+    /** Whether it is the number of a batch, as Spark writes it. */
+    static boolean isBatch(String name) {
+        return name.matches("0|[1-9][0-9]{0,17}");
     }
 }

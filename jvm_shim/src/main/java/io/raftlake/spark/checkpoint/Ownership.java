@@ -48,6 +48,7 @@ final class Ownership implements Fence {
     private final Run run;
     private final String key;
     private final Map<Path, NewestBatch> newest = new ConcurrentHashMap<>();
+    private volatile EpochEnds ends;
     private long version = UNKNOWN;
     private boolean isConfirmed;
     private long confirmedNs;
@@ -92,6 +93,7 @@ final class Ownership implements Fence {
             TxnResult result = space.commit(txn, Witness.put(key, mine));
             if (result.succeeded()) {
                 version = result.version() == 0 ? readBack(mine) : result.version();
+                ends = EpochEnds.of(this, run);
                 before.ifPresent(older -> LOG.info("{}: run {} of query {} takes over from {}", root.path(), run.id(),
                         run.query(), Owner.decode(older.value()).describe()));
                 return;
@@ -182,6 +184,21 @@ final class Ownership implements Fence {
     /** Of the driver: whether one of its sources keeps there what each batch has. */
     boolean isLogOfSource(Path directory) {
         return run.isOfDriver() && new Path(root.path(), SOURCES).equals(directory.getParent());
+    }
+
+    /** Whether a file lies directly in this directory of the checkpoint. */
+    boolean isIn(String directory, Path file) {
+        return new Path(root.path(), directory).equals(file.getParent());
+    }
+
+    /** Whether this is the quorum of the checkpoint: its owner key names this run. */
+    boolean isNamedIn(KeySpace other) throws IOException {
+        return other.get(key).filter(this::isMine).isPresent();
+    }
+
+    /** Of the driver that owns the checkpoint: what its sink wants to have decided. */
+    Optional<EpochEnds> ends() {
+        return Optional.ofNullable(ends);
     }
 
     private boolean isMine(Entry entry) {

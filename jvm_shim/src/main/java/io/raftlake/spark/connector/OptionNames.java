@@ -43,6 +43,10 @@ public final class OptionNames {
     public static final String TOPIC = "topic";
     public static final String TXN_APP = "txnAppId";
     public static final String TXN_VERSION = "txnVersion";
+
+    /** Which guarantee the sink gives in real-time mode. */
+    public static final String REAL_TIME_DELIVERY = "realTimeDelivery";
+
     public static final String FETCH_RETRIES = "fetchOffset.numRetries";
     public static final String FETCH_RETRY_INTERVAL = "fetchOffset.retryIntervalMs";
 
@@ -80,7 +84,8 @@ public final class OptionNames {
     public static final List<String> SOURCE_WITHOUT_EFFECT = List.of("groupIdPrefix", "kafkaConsumer.pollTimeoutMs");
 
     /** Options of the sink that mean something. */
-    public static final List<String> SINK = List.of(SERVERS, SERVERS_SHORT, TOPIC, TXN_APP, TXN_VERSION);
+    public static final List<String> SINK = List.of(SERVERS, SERVERS_SHORT, TOPIC, TXN_APP, TXN_VERSION,
+            REAL_TIME_DELIVERY);
 
     /** Headers are written whenever there is a headers column; Spark itself reads the others. */
     public static final List<String> SINK_WITHOUT_EFFECT = List.of(INCLUDE_HEADERS, "checkpointLocation", "queryName",

@@ -4,7 +4,10 @@ import io.raftlake.spark.quorum.Txn;
 import io.raftlake.spark.quorum.TxnResult;
 import java.io.IOException;
 
-/** What must hold for each change that one writer makes: compares in every transaction of the writer. */
+/**
+ * What must hold for each change that one writer makes: compares in every transaction of the writer. A fence of one file alone may
+ * add operations, which happen with the file.
+ */
 public interface Fence {
     /** For writers that nobody fences. */
     Fence NONE = new Fence() {
@@ -21,7 +24,7 @@ public interface Fence {
         public void confirmNowAndThen() {}
     };
 
-    /** Adds the compares. An IOException where the writer is known to be fenced already. */
+    /** Adds the compares, to each try of a transaction anew. An IOException where the writer is known to be fenced already. */
     void addTo(Txn txn) throws IOException;
 
     /** An IOException where these compares were in the way of a transaction for good. */

@@ -1,5 +1,6 @@
 package io.raftlake.spark.connector.write;
 
+import io.raftlake.spark.checkpoint.EpochEnds;
 import io.raftlake.spark.connector.read.Asking;
 import io.raftlake.spark.connector.write.SinkKeys.Committed;
 import io.raftlake.spark.connector.write.SinkKeys.Driver;
@@ -56,6 +57,58 @@ final class AppWrite {
         return standing;
     }
 
+    /**
+     * As {@link #begin}, before the tasks of a batch of real-time mode, whose rows are others where it is repeated. {@code number}:
+     * -1 where it is not known yet.
+     */
+    Standing beginEpoch(long number) {
+        Standing found = begin();
+        if (number >= 0) {
+            requireNew(number);
+        }
+        sweepQuietly();
+        return found;
+    }
+
+    private void requireNew(long number) {
+        if (standing.lastBatch() >= number) {
+            throw new SinkFailedException("batch " + number + " of " + app + " is visible already, and Spark writes it anew with "
+                    + "other rows, since its checkpoint does not have it as done. 'raftlake sinks forget " + app + "' lets it be "
+                    + "written: rows of the batches that were visible come once more. Do not start the query without real-time "
+                    + "mode before: it would leave the batch out");
+        }
+    }
+
+    /** Has the rows of a batch of real-time mode become visible with the end of the batch. */
+    void commitWith(EpochEnds ends, long number, WriterCommitMessage[] messages) {
+        requireNew(number);
+        List<TaskReport> reports = TaskReport.of(messages);
+        List<Ending> endings = TaskReport.endings(reports);
+        Ledger.requireRoom(number, endings.size(), SinkKeys.EPOCH_TASKS_MAX);
+        Committed batch = committed(number, reports, messages.length);
+        long toldAtNs = System.nanoTime();
+        Runnable behind = () -> lookAfter(batch, reports, System.nanoTime() - toldAtNs);
+        ends.decideWith(number, Asking.patiently(options.quorum().patience(), "the listeners of the quorum", () ->
+                new EpochRows(client().ledger(), client().leftovers(), standing, batch, endings, behind)));
+    }
+
+    private Committed committed(long number, List<TaskReport> reports, int tasks) {
+        Map<String, Long> topics = TaskReport.rows(reports);
+        long rows = topics.values().stream().mapToLong(Long::longValue).sum();
+        return new Committed(number, run, rows, tasks, System.currentTimeMillis(), topics);
+    }
+
+    /** Waits until readers are shown the batch, and tells of it. */
+    private void lookAfter(Committed batch, List<TaskReport> reports, long commitNs) {
+        long committedAtNs = System.nanoTime();
+        try {
+            client().leftovers().settle(reports.stream().map(TaskReport::transaction).toList(), SETTLE_MS_MAX);
+            progress.committed(batch.batch(), batch.rows(), (int) batch.tasks(), commitNs, System.nanoTime() - committedAtNs);
+        } catch (IOException error) {
+            LOG.warn("batch {} of {} is committed, and was not looked after: {}", batch.batch(), app, error.getMessage());
+        }
+    }
+
     /** Makes one batch visible, unless it is. After an exception nothing of it is. */
     void commit(long number, WriterCommitMessage[] messages) {
         List<TaskReport> reports = TaskReport.of(messages);
@@ -64,22 +117,15 @@ final class AppWrite {
             LOG.info("batch {} of {} is visible already, and was not written again", number, app);
             return;
         }
-        Map<String, Long> topics = TaskReport.rows(reports);
-        long rows = topics.values().stream().mapToLong(Long::longValue).sum();
-        Committed batch = new Committed(number, run, rows, messages.length, System.currentTimeMillis(), topics);
+        Committed batch = committed(number, reports, messages.length);
         long begunAtNs = System.nanoTime();
         Ledger.Outcome outcome = Asking.patiently(options.quorum().patience(), "the commit of batch " + number,
                 () -> client().ledger().commit(standing, batch, TaskReport.endings(reports)));
-        long committedAtNs = System.nanoTime();
+        long commitNs = System.nanoTime() - begunAtNs;
         following = outcome.following();
-        LOG.info("batch {} of {}: {} rows{}", number, app, rows, outcome.isNews() ? "" : " were visible already");
+        LOG.info("batch {} of {}: {} rows{}", number, app, batch.rows(), outcome.isNews() ? "" : " were visible already");
         sweeping = CompletableFuture.runAsync(this::sweepQuietly);
-        try {
-            client().leftovers().settle(reports.stream().map(TaskReport::transaction).toList(), SETTLE_MS_MAX);
-            progress.committed(number, rows, messages.length, committedAtNs - begunAtNs, System.nanoTime() - committedAtNs);
-        } catch (IOException error) {
-            LOG.warn("batch {} of {} is committed, and was not looked after: {}", number, app, error.getMessage());
-        }
+        lookAfter(batch, reports, commitNs);
     }
 
     /** A sweep would take the transactions of the next batch for left ones. */

@@ -86,25 +86,33 @@ final class Ledger {
 
     /** Makes a batch visible, unless it is. {@link SinkFencedException}: a newer run owns the app. */
     Outcome commit(Standing standing, Committed batch, Collection<Ending> endings) throws IOException {
-        if (endings.size() > SinkKeys.TASKS_MAX) {
-            throw new SinkFailedException("batch " + batch.batch() + " has rows of " + endings.size()
-                    + " tasks, and one commit takes " + SinkKeys.TASKS_MAX + ": call coalesce(" + SinkKeys.TASKS_MAX
-                    + ") or less before the write");
-        }
-        String key = SinkKeys.batchKey(standing.app());
-        byte[] value = batch.encode();
-        Txn txn = new Txn().compare(SinkKeys.ownerKey(standing.app()), standing.ownerVersion())
-                .compare(key, standing.batchVersion());
-        endings.forEach(ending -> txn.endTxn(ending.producerId(), ending.epoch(), true));
-        TxnResult result = keys.commit(txn.put(key, value), Witness.put(key, value));
+        requireRoom(batch.batch(), endings.size(), SinkKeys.TASKS_MAX);
+        Txn txn = new Txn();
+        addTo(txn, standing, batch, endings);
+        TxnResult result = keys.commit(txn, Witness.put(SinkKeys.batchKey(standing.app()), batch.encode()));
         if (result.succeeded()) {
             return new Outcome(true, result.version() == 0 ? null : standing.behind(batch.batch(), result.version()));
         }
         return new Outcome(explain(standing, batch, result), null);
     }
 
+    static void requireRoom(long batch, int tasks, int tasksMax) {
+        if (tasks > tasksMax) {
+            throw new SinkFailedException("batch " + batch + " has rows of " + tasks + " tasks, and one commit takes " + tasksMax
+                    + ": call coalesce(" + tasksMax + ") or less before the write");
+        }
+    }
+
+    /** Adds to a command what makes a batch visible, and the compares that let this run alone do so, once. */
+    static void addTo(Txn txn, Standing standing, Committed batch, Collection<Ending> endings) {
+        String key = SinkKeys.batchKey(standing.app());
+        txn.compare(SinkKeys.ownerKey(standing.app()), standing.ownerVersion()).compare(key, standing.batchVersion());
+        endings.forEach(ending -> txn.endTxn(ending.producerId(), ending.epoch(), true));
+        txn.put(key, batch.encode());
+    }
+
     /** True where the command has taken effect all the same, false where its batch was visible before. Else an exception. */
-    private boolean explain(Standing standing, Committed batch, TxnResult result) throws IOException {
+    boolean explain(Standing standing, Committed batch, TxnResult result) throws IOException {
         Look found = look(standing.app());
         if (found.last().equals(batch)) {
             return true;

@@ -110,6 +110,17 @@ final class LiveSends implements Closeable {
         thread.interrupt();
     }
 
+    /** As {@link #close}, and waits until nothing more is sent. False where that took longer, or the wait was interrupted. */
+    boolean closeAndAwait(long limitMs) {
+        close();
+        try {
+            thread.join(limitMs);
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return !thread.isAlive();
+    }
+
     // --- the thread that sends ---------------------------------------------------------------------------------------
 
     private void run() {

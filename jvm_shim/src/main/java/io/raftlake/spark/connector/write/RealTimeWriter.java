@@ -1,5 +1,6 @@
 package io.raftlake.spark.connector.write;
 
+import io.raftlake.spark.log.TransactionalProducer;
 import io.raftlake.spark.quorum.RefusedException;
 import java.io.IOException;
 import java.util.Map;
@@ -10,16 +11,21 @@ import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
 /**
- * One attempt of a task of real-time mode: each row is sent at once, without a transaction, and visible as soon as a majority has
- * it. What an attempt has sent stays when it fails.
+ * One attempt of a task of real-time mode: each row is sent at once.
+ *
+ * <p>With a transactional id the rows are those of a transaction, whose commit is the driver's matter. Without one they are visible
+ * as soon as a majority has them, and what an attempt has sent stays when it fails.
  */
 final class RealTimeWriter implements DataWriter<InternalRow> {
+    private static final long END_MS_MAX = 5_000;
+
     private final SinkOptions options;
     private final SinkClient client;
     private final SinkTask task;
     private final RoutedRow routed;
     private final WriteMetrics metrics = new WriteMetrics();
     private final Map<String, Long> rows = new TreeMap<>();
+    private TransactionalProducer producer;
     private LiveSends sends;
 
     RealTimeWriter(SinkOptions options, SinkColumns columns, SinkClient client, SinkTask task) {
@@ -34,7 +40,8 @@ final class RealTimeWriter implements DataWriter<InternalRow> {
         try {
             routed.read(row);
             if (sends == null) {
-                sends = new LiveSends(client.transactions().producer(options.codec(), options.patience()));
+                producer = begin();
+                sends = new LiveSends(producer);
             }
             sends.add(routed);
         } catch (InvalidRowException wrong) {
@@ -44,6 +51,16 @@ final class RealTimeWriter implements DataWriter<InternalRow> {
         }
         metrics.row();
         rows.merge(routed.rows().topic(), 1L, Long::sum);
+    }
+
+    private TransactionalProducer begin() throws IOException {
+        return isTransactional()
+                ? client.transactions().producer(task.transactionalId(), options.codec(), options.patience())
+                : client.transactions().producer(options.codec(), options.patience());
+    }
+
+    private boolean isTransactional() {
+        return !task.transactionalId().isEmpty();
     }
 
     private RefusedException located(RefusedException refused) {
@@ -62,12 +79,21 @@ final class RealTimeWriter implements DataWriter<InternalRow> {
             }
             metrics.waited(System.nanoTime() - begunAtNs);
         }
-        return new TaskReport(null, "", rows).message();
+        return report().message();
     }
 
+    private TaskReport report() {
+        return producer == null || !isTransactional()
+                ? new TaskReport(null, "", rows)
+                : new TaskReport(new Ending(producer.producerId(), producer.epoch()), task.transactionalId(), rows);
+    }
+
+    /** A row that is sent behind the end of its transaction would begin another one. */
     @Override
     public void abort() {
-        close();
+        if (sends != null && sends.closeAndAwait(END_MS_MAX) && isTransactional()) {
+            client.abort(producer, task.transactionalId());
+        }
     }
 
     @Override

@@ -4,12 +4,14 @@ import io.raftlake.spark.connector.Errors;
 import io.raftlake.spark.connector.Quorum;
 import io.raftlake.spark.log.Bootstrap;
 import io.raftlake.spark.log.LogReads;
+import io.raftlake.spark.log.TransactionalProducer;
 import io.raftlake.spark.log.Transactions;
 import io.raftlake.spark.log.Transactions.Open;
 import io.raftlake.spark.quorum.HttpKeySpace;
 import io.raftlake.spark.quorum.KeySpace;
 import io.raftlake.spark.quorum.QuorumUnavailableException;
 import io.raftlake.spark.quorum.Servers;
+import io.raftlake.spark.quorum.Txn;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.util.Collection;
@@ -17,9 +19,13 @@ import java.util.List;
 import java.util.Map;
 import java.util.OptionalInt;
 import java.util.concurrent.ConcurrentHashMap;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** The clients of a quorum that writes of one process share. */
 final class SinkClient implements OpenTransactions {
+    private static final Logger LOG = LoggerFactory.getLogger(SinkClient.class);
+
     private static final Map<Quorum, SinkClient> OF_PROCESS = new ConcurrentHashMap<>();
 
     private static final long END_MS_MAX = 5_000;
@@ -73,10 +79,20 @@ final class SinkClient implements OpenTransactions {
         return fronts;
     }
 
+    /** Aborts the transaction of a task that failed, whose error is told; what is left open the driver ends. */
+    void abort(TransactionalProducer producer, String transactionalId) {
+        try {
+            producer.close();
+            Txn end = new Txn().endTxn(producer.producerId(), producer.epoch(), false);
+            keysForEnds().commit(end, space -> false);
+        } catch (IOException error) {
+            LOG.warn("the transaction {} is left to the driver: {}", transactionalId, error.getMessage());
+        }
+    }
+
     Leftovers leftovers() throws IOException {
         return new Leftovers(keysForEnds(), this);
     }
-
 
     Ledger ledger() throws IOException {
         return new Ledger(keys(), leftovers(), System::currentTimeMillis);

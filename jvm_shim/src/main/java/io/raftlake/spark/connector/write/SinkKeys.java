@@ -25,6 +25,9 @@ final class SinkKeys {
     /** Transactions that one commit can end; beside them it puts the batch. */
     static final int TASKS_MAX = 1023;
 
+    /** Of those, that one which also creates a file of a checkpoint can end. */
+    static final int EPOCH_TASKS_MAX = 1000;
+
     private static final String APPS = "/sinks/apps/";
     private static final String TRANSACTIONS = "raftlake-sink.";
 

@@ -20,9 +20,10 @@ import java.util.Map;
  * @param app of a batch write that is to happen once: for whom it is; else null
  * @param appVersion its number, which only rises; -1 without an app
  * @param transactionMs how long the rows of a task may wait for the commit of their batch
+ * @param realTime which guarantee real-time mode is to give ({@link RealTime}); null: the better one that there is
  */
-record SinkOptions(Quorum quorum, String topic, Codec codec, long deliveryMs, String app, long appVersion, long transactionMs)
-        implements Serializable {
+record SinkOptions(Quorum quorum, String topic, Codec codec, long deliveryMs, String app, long appVersion, long transactionMs,
+        String realTime) implements Serializable {
     /** An outage of two minutes, and time for the nodes to start and to elect. */
     private static final long OUTAGE_MS_MAX = 150_000;
 
@@ -50,7 +51,8 @@ record SinkOptions(Quorum quorum, String topic, Codec codec, long deliveryMs, St
                 Codec.named(options.choice(OptionNames.COMPRESSION, CODECS, "none")),
                 options.positive(OptionNames.DELIVERY_TIMEOUT, OUTAGE_MS_MAX), app,
                 options.count(OptionNames.TXN_VERSION, -1),
-                options.positive(OptionNames.TRANSACTION_TIMEOUT, TRANSACTION_MS_MAX));
+                options.positive(OptionNames.TRANSACTION_TIMEOUT, TRANSACTION_MS_MAX),
+                options.choice(OptionNames.REAL_TIME_DELIVERY, List.of(RealTime.EXACTLY_ONCE, RealTime.AT_LEAST_ONCE), null));
     }
 
     /** How long the producer of a task is patient. */

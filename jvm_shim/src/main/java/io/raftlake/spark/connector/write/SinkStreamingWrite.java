@@ -1,7 +1,8 @@
 package io.raftlake.spark.connector.write;
 
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
+import io.raftlake.spark.checkpoint.EpochEnds;
+import java.util.Optional;
+import java.util.OptionalLong;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
@@ -13,17 +14,17 @@ import org.slf4j.LoggerFactory;
  * The batches of one run of a streaming query. Append and update mode append the rows of each batch; complete mode appends the whole
  * result of each batch, as Spark's Kafka sink does.
  *
- * <p>In real-time mode rows are sent at once, without a transaction, so that each of them is visible within milliseconds, and not
- * when its batch is over. Spark writes {@code offsets/N} behind the commit here, and removes it in a restart without {@code
- * commits/N}. So a batch that is repeated has other rows, under the same number: it is never skipped, and its number is not noted
- * down, since a query that goes on in another mode would skip its batch of that number. The rows of a repeated batch come once
- * more: at least once. The owner of the sink is kept all the same: an older driver that still runs is stopped.
+ * <p>In real-time mode rows are sent at once. Spark writes {@code offsets/N} behind the commit here, then {@code commits/N}, and
+ * removes the former in a restart without the latter. So a batch that is repeated has other rows, under the same number, and cannot
+ * be skipped. Where the checkpoint lies in the quorum of the sink, the rows are those of transactions, and become visible with
+ * {@code commits/N} ({@link EpochEnds}): each once, when its batch is over.
+ *
+ * <p>Elsewhere, or where the user wants it, rows have no transaction, and each is visible within milliseconds: at least once. The
+ * number of a batch is not noted down then, since a query that goes on in another mode would skip its batch of that number. The
+ * owner of the sink is kept all the same: an older driver that still runs is stopped.
  */
 final class SinkStreamingWrite implements StreamingWrite {
     private static final Logger LOG = LoggerFactory.getLogger(SinkStreamingWrite.class);
-
-    /** Runs that were told what real-time mode promises. */
-    private static final Set<String> WARNED = ConcurrentHashMap.newKeySet();
 
     private final SinkOptions options;
     private final SinkColumns columns;
@@ -32,31 +33,40 @@ final class SinkStreamingWrite implements StreamingWrite {
     private final AppWrite app;
     private final boolean isRealTime;
 
+    /** What decides the batches of real-time mode, each row once; nothing in another mode, and at least once. */
+    private final Optional<EpochEnds> ends;
+
     SinkStreamingWrite(SinkOptions options, SinkColumns columns, String query, SinkProgress progress) {
         this.options = options;
         this.columns = columns;
         this.query = query;
         this.progress = progress;
-        this.isRealTime = SparkRun.isRealTime(query);
         String run = SparkRun.id();
+        OptionalLong lastsMs = SparkRun.realTimeMs(query);
+        this.isRealTime = lastsMs.isPresent();
+        this.ends = isRealTime ? RealTime.ends(options, query, run, lastsMs.getAsLong()) : Optional.empty();
         this.app = new AppWrite(options, query, run, query, progress);
-        if (isRealTime && WARNED.add(run)) {
-            LOG.warn("query {}: in real-time mode the sink writes at least once. Rows are visible at once, and those of a batch that "
-                    + "fails, or is repeated by a restart, may be there twice", query);
-        }
     }
 
     /** Spark asks once per batch. */
     @Override
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
+        if (ends.isPresent()) {
+            return new RealTimeWriterFactory(options, columns, app.beginEpoch(SparkRun.batch()));
+        }
         Standing standing = app.begin();
-        return isRealTime ? new RealTimeWriterFactory(options, columns) : new SinkWriterFactory(options, columns, standing, null);
+        return isRealTime
+                ? new RealTimeWriterFactory(options, columns, null) : new SinkWriterFactory(options, columns, standing, null);
     }
 
     @Override
     public void commit(long batch, WriterCommitMessage[] messages) {
         if (!isRealTime) {
             app.commit(batch, messages);
+            return;
+        }
+        if (ends.isPresent()) {
+            app.commitWith(ends.get(), batch, messages);
             return;
         }
         // A run that was replaced meanwhile must not go on to its offsets.
@@ -68,7 +78,7 @@ final class SinkStreamingWrite implements StreamingWrite {
 
     @Override
     public void abort(long batch, WriterCommitMessage[] messages) {
-        if (isRealTime) {
+        if (isRealTime && ends.isEmpty()) {
             LOG.warn("batch {} failed; rows that it has sent are visible, and may come once more", batch);
             return;
         }

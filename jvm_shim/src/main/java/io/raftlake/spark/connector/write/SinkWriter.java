@@ -3,7 +3,6 @@ package io.raftlake.spark.connector.write;
 import io.raftlake.spark.log.Logs.Partition;
 import io.raftlake.spark.log.TransactionalProducer;
 import io.raftlake.spark.quorum.RefusedException;
-import io.raftlake.spark.quorum.Txn;
 import java.io.IOException;
 import java.util.Map;
 import java.util.TreeMap;
@@ -11,8 +10,6 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * One attempt of a task: its rows under a transaction of its own, which begins with the first row that is sent.
@@ -21,8 +18,6 @@ import org.slf4j.LoggerFactory;
  * partition. Whether the transaction is committed is the driver's matter.
  */
 final class SinkWriter implements DataWriter<InternalRow> {
-    private static final Logger LOG = LoggerFactory.getLogger(SinkWriter.class);
-
     /** Of encoded records before they are compressed. */
     private static final int BATCH_BYTES_MAX = 512 << 10;
 
@@ -113,18 +108,10 @@ final class SinkWriter implements DataWriter<InternalRow> {
         return new TaskReport(ending, task.transactionalId(), rows).message();
     }
 
-    /** The error that made the task fail is told; what is left open the driver ends. */
     @Override
     public void abort() {
-        if (producer == null) {
-            return;
-        }
-        try {
-            producer.close();
-            Txn end = new Txn().endTxn(producer.producerId(), producer.epoch(), false);
-            client.keysForEnds().commit(end, space -> false);
-        } catch (IOException error) {
-            LOG.warn("the transaction {} is left to the driver: {}", task.transactionalId(), error.getMessage());
+        if (producer != null) {
+            client.abort(producer, task.transactionalId());
         }
     }
 

@@ -26,8 +26,7 @@ record SinkWriterFactory(SinkOptions options, SinkColumns columns, Standing stan
         if (standing.lastBatch() >= batch) {
             return new SkippingWriter();
         }
-        String name = SinkKeys.appTransactionalId(standing.app(), standing.generation(), partition, attempt());
-        SinkTask task = new SinkTask("batch " + batch + ": ", partition, name);
+        SinkTask task = new SinkTask("batch " + batch + ": ", partition, transactionalId(standing, partition));
         return new SinkWriter(options, columns, SinkClient.of(options.quorum()), task);
     }
 
@@ -40,6 +39,11 @@ record SinkWriterFactory(SinkOptions options, SinkColumns columns, Standing stan
         }
         String name = SinkKeys.jobTransactionalId(job.number(), partition, attempt());
         return new SinkWriter(options, columns, client, new SinkTask("", partition, name));
+    }
+
+    /** Of the attempt that calls. */
+    static String transactionalId(Standing standing, int partition) {
+        return SinkKeys.appTransactionalId(standing.app(), standing.generation(), partition, attempt());
     }
 
     private static int attempt() {

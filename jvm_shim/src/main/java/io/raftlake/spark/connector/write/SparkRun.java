@@ -1,5 +1,6 @@
 package io.raftlake.spark.connector.write;
 
+import java.util.OptionalLong;
 import java.util.UUID;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger;
@@ -9,6 +10,7 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 final class SparkRun {
     private static final String QUERY = "sql.streaming.queryId";
     private static final String RUN = "spark.jobGroup.id";
+    private static final String BATCH = "streaming.sql.batchId";
 
     private SparkRun() {}
 
@@ -23,11 +25,21 @@ final class SparkRun {
         return property(QUERY);
     }
 
-    /** Whether a streaming query, by its id, runs in real-time mode: Spark tells sinks nothing, and its queries have the trigger. */
-    static boolean isRealTime(String query) {
+    /** The number of the batch that the query is about to run; -1 where Spark has not told it. */
+    static long batch() {
+        String number = property(BATCH);
+        return number.isEmpty() ? -1 : Long.parseLong(number);
+    }
+
+    /**
+     * How long a batch of a streaming query, by its id, is open in real-time mode; nothing in another mode. Spark tells sinks
+     * nothing, and its queries have the trigger.
+     */
+    static OptionalLong realTimeMs(String query) {
         SparkSession session = (SparkSession) org.apache.spark.sql.SparkSession.active();
         StreamExecution found = session.sharedState().activeStreamingQueries().get(UUID.fromString(query));
-        return found != null && found.trigger() instanceof RealTimeTrigger;
+        return found != null && found.trigger() instanceof RealTimeTrigger trigger
+                ? OptionalLong.of(trigger.batchDurationMs()) : OptionalLong.empty();
     }
 
     private static String property(String name) {

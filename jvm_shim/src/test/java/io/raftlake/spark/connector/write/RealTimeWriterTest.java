@@ -43,9 +43,13 @@ class RealTimeWriterTest {
     @BeforeEach
     void start() throws IOException {
         node = new ScriptedListener();
+        writer = writer("");
+    }
+
+    private RealTimeWriter writer(String transactionalId) {
         SinkOptions options = SinkOptions.of(Map.of("kafka.bootstrap.servers", node.servers(), "topic", "t"));
-        writer = new RealTimeWriter(options, SinkColumns.of(COLUMNS, "t"), SinkClient.of(options.quorum()),
-                new SinkTask("batch 7: ", 0, ""));
+        return new RealTimeWriter(options, SinkColumns.of(COLUMNS, "t"), SinkClient.of(options.quorum()),
+                new SinkTask("batch 7: ", 0, transactionalId));
     }
 
     @AfterEach
@@ -86,6 +90,28 @@ class RealTimeWriterTest {
         for (byte[] batch : node.batches()) {
             assertEquals(0, batch[22] & 0x10, "no batch belongs to a transaction");
         }
+    }
+
+    @Test
+    void aRowOfATransactionIsSentAtOnceTooAndItsEndIsTheDrivers() throws Exception {
+        writer = writer("x");
+        write("a");
+        waitFor(List.of("a"));
+        for (byte[] batch : node.batches()) {
+            assertEquals(0x10, batch[22] & 0x10, "each batch belongs to the transaction");
+        }
+        TaskReport report = TaskReport.of(new WriterCommitMessage[] {writer.commit()}).get(0);
+        long producer = ByteBuffer.wrap(node.batches().get(0)).getLong(43);
+        short epoch = ByteBuffer.wrap(node.batches().get(0)).getShort(51);
+        assertEquals(new TaskReport(new Ending(producer, epoch), "x", Map.of("t", 1L)), report);
+    }
+
+    @Test
+    void aTaskOfATransactionWithoutRowsHasNone() throws Exception {
+        writer = writer("x");
+        assertEquals(List.of(new TaskReport(null, "", Map.of())), TaskReport.of(new WriterCommitMessage[] {writer.commit()}));
+        writer.abort();
+        assertEquals(0, node.connections());
     }
 
     @Test

@@ -1,0 +1,101 @@
+package io.raftlake.spark.checkpoint;
+
+import io.raftlake.spark.quorum.KeySpace;
+import io.raftlake.spark.quorum.Txn;
+import io.raftlake.spark.quorum.TxnResult;
+import java.io.IOException;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * The ends of the batches of one run: a sink of the same process has its rows decided by the transaction that creates {@code
+ * commits/N}, the file by which Spark knows that batch N is over.
+ *
+ * <p>Real-time mode needs that. Spark 4.2 calls the sink's commit there, then writes {@code offsets/N}, then {@code commits/N}. A
+ * run that finds no {@code commits/N} removes {@code offsets/N}, and writes batch N anew, with other rows.
+ *
+ * <p>Invariant: once the sink has said how batch N is decided, no {@code commits/} file comes without that.
+ */
+public final class EpochEnds {
+    /** What the transaction that ends a batch decides beside. */
+    public interface Outcome {
+        /** Adds the compares and the operations. */
+        void addTo(Txn txn) throws IOException;
+
+        /** An exception where these compares or operations were in the way of the transaction. */
+        void explain(TxnResult refused) throws IOException;
+
+        /** The transaction has happened. */
+        void decided();
+
+        /** The file was given up, or its transaction failed. The error is told already. */
+        void failed();
+    }
+
+    private record Waiting(long batch, Outcome outcome) {}
+
+    private static final String COMMITS = "commits";
+    private static final Map<String, EpochEnds> OF_RUNS = new ConcurrentHashMap<>();
+
+    private final Ownership owner;
+    private Waiting waiting;
+
+    private EpochEnds(Ownership owner) {
+        this.owner = owner;
+    }
+
+    /** Those of a run that owns its checkpoint. */
+    static EpochEnds of(Ownership owner, Run run) {
+        return OF_RUNS.computeIfAbsent(name(run.query(), run.id()), absent -> new EpochEnds(owner));
+    }
+
+    /** Those of a run that has a checkpoint at {@code raftlake://}, and took it in this process. */
+    public static Optional<EpochEnds> of(String query, String run) {
+        return Optional.ofNullable(OF_RUNS.get(name(query, run)));
+    }
+
+    private static String name(String query, String run) {
+        return query + " " + run;
+    }
+
+    /**
+     * Whether the checkpoint lies in this quorum: it is the one where the run has put the owner key. CheckpointFencedException for
+     * a run that was replaced.
+     */
+    public boolean areIn(KeySpace space) throws IOException {
+        if (owner.isNamedIn(space)) {
+            return true;
+        }
+        owner.confirm();
+        return false;
+    }
+
+    /** From the sink's commit: how the batch is decided. */
+    public synchronized void decideWith(long batch, Outcome outcome) {
+        requireNoneBefore(batch);
+        waiting = new Waiting(batch, outcome);
+    }
+
+    /** What has to be decided with this file of the checkpoint. */
+    synchronized Optional<Outcome> outcomeOf(Path file) {
+        if (!owner.isIn(COMMITS, file) || !NewestBatch.isBatch(file.getName()) || waiting == null) {
+            return Optional.empty();
+        }
+        requireNoneBefore(Long.parseLong(file.getName()));
+        return Optional.of(waiting.outcome());
+    }
+
+    private void requireNoneBefore(long batch) {
+        if (waiting != null && waiting.batch() != batch) {
+            throw new IllegalStateException("batch " + batch + " would end, and what the sink has written of batch "
+                    + waiting.batch() + " was never decided");
+        }
+    }
+
+    /** The transaction has happened. */
+    synchronized void ended() {
+        waiting = null;
+    }
+}
