@@ -4,9 +4,10 @@ import io.raftlake.spark.quorum.KeySpace;
 import io.raftlake.spark.quorum.Txn;
 import io.raftlake.spark.quorum.TxnResult;
 import java.io.IOException;
+import java.lang.ref.WeakReference;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.fs.Path;
 
 /**
@@ -37,7 +38,9 @@ public final class EpochEnds {
     private record Waiting(long batch, Outcome outcome) {}
 
     private static final String COMMITS = "commits";
-    private static final Map<String, EpochEnds> OF_RUNS = new ConcurrentHashMap<>();
+
+    /** A run's checkpoint keeps what is here: nothing is left of runs that are over. */
+    private static final Map<String, WeakReference<EpochEnds>> OF_RUNS = new HashMap<>();
 
     private final Ownership owner;
     private Waiting waiting;
@@ -48,12 +51,25 @@ public final class EpochEnds {
 
     /** Those of a run that owns its checkpoint. */
     static EpochEnds of(Ownership owner, Run run) {
-        return OF_RUNS.computeIfAbsent(name(run.query(), run.id()), absent -> new EpochEnds(owner));
+        synchronized (OF_RUNS) {
+            OF_RUNS.values().removeIf(reference -> reference.refersTo(null));
+            EpochEnds known = get(name(run.query(), run.id()));
+            EpochEnds ends = known != null ? known : new EpochEnds(owner);
+            OF_RUNS.put(name(run.query(), run.id()), new WeakReference<>(ends));
+            return ends;
+        }
     }
 
     /** Those of a run that has a checkpoint at {@code raftlake://}, and took it in this process. */
     public static Optional<EpochEnds> of(String query, String run) {
-        return Optional.ofNullable(OF_RUNS.get(name(query, run)));
+        synchronized (OF_RUNS) {
+            return Optional.ofNullable(get(name(query, run)));
+        }
+    }
+
+    private static EpochEnds get(String name) {
+        WeakReference<EpochEnds> found = OF_RUNS.get(name);
+        return found == null ? null : found.get();
     }
 
     private static String name(String query, String run) {

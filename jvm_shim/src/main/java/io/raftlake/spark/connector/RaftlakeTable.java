@@ -1,8 +1,8 @@
 package io.raftlake.spark.connector;
 
 import io.raftlake.spark.connector.read.RaftlakeScanBuilder;
+import io.raftlake.spark.connector.write.QuerySink;
 import io.raftlake.spark.connector.write.SinkBuilder;
-import io.raftlake.spark.connector.write.SinkProgress;
 import io.raftlake.spark.log.Logs.Topic;
 import java.util.EnumSet;
 import java.util.Map;
@@ -26,7 +26,7 @@ public final class RaftlakeTable implements SupportsRead, SupportsWrite, Reports
 
     private final StructType schema;
     private final Map<String, String> options;
-    private final SinkProgress progress = new SinkProgress();
+    private final QuerySink sink = new QuerySink();
 
     /** Of a table of the catalog; else null. */
     private final Topic topic;
@@ -118,12 +118,12 @@ public final class RaftlakeTable implements SupportsRead, SupportsWrite, Reports
     @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
         StructType rows = topic == null ? info.schema() : TableColumns.ofRows(info.schema(), topic.name());
-        return new SinkBuilder(rows, info.queryId(), options(info.options(), OptionNames.TOPIC), progress);
+        return new SinkBuilder(rows, info.queryId(), options(info.options(), OptionNames.TOPIC), sink);
     }
 
     /** Of the last batch that a streaming query wrote. */
     @Override
     public Map<String, String> metrics() {
-        return progress.metrics();
+        return sink.metrics();
     }
 }

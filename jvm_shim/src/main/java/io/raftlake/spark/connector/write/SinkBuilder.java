@@ -19,19 +19,19 @@ public final class SinkBuilder implements SupportsTruncate, SupportsStreamingUpd
     private final StructType rows;
     private final String queryId;
     private final Map<String, String> options;
-    private final SinkProgress progress;
+    private final QuerySink sink;
     private boolean truncates;
 
     public SinkBuilder(LogicalWriteInfo info, Map<String, String> options) {
-        this(info.schema(), info.queryId(), options, new SinkProgress());
+        this(info.schema(), info.queryId(), options, new QuerySink());
     }
 
-    /** {@code rows}: the columns that are written. {@code progress} is told of each batch of a streaming query. */
-    public SinkBuilder(StructType rows, String queryId, Map<String, String> options, SinkProgress progress) {
+    /** {@code rows}: the columns that are written. {@code sink}: of the batches of a streaming query. */
+    public SinkBuilder(StructType rows, String queryId, Map<String, String> options, QuerySink sink) {
         this.rows = rows;
         this.queryId = queryId;
         this.options = options;
-        this.progress = progress;
+        this.sink = sink;
     }
 
     /** IllegalArgumentException for a column of a type that cannot be written. Not all columns have to be there. */
@@ -86,7 +86,7 @@ public final class SinkBuilder implements SupportsTruncate, SupportsStreamingUpd
                 throw Errors.unsupportedOption(OptionNames.TXN_APP,
                         "a stream is known by its query id, and its batches by their numbers");
             }
-            return new SinkStreamingWrite(parsed, columns, queryId, progress);
+            return new SinkStreamingWrite(parsed, columns, queryId, sink);
         }
 
         @Override

@@ -4,7 +4,7 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /** What the last batch of a streaming query took, for {@code StreamingQueryProgress.sink.metrics}. */
-public final class SinkProgress {
+final class SinkProgress {
     private final Map<String, String> told = new TreeMap<>();
 
     synchronized void committed(long batch, long rows, int tasks, long commitNs, long settleNs) {
@@ -16,7 +16,7 @@ public final class SinkProgress {
     }
 
     /** Empty before the first batch. Times are in ms: of the command that commits, and of the wait for partitions behind it. */
-    public synchronized Map<String, String> metrics() {
+    synchronized Map<String, String> metrics() {
         return new TreeMap<>(told);
     }
 }

@@ -36,16 +36,16 @@ final class SinkStreamingWrite implements StreamingWrite {
     /** What decides the batches of real-time mode, each row once; nothing in another mode, and at least once. */
     private final Optional<EpochEnds> ends;
 
-    SinkStreamingWrite(SinkOptions options, SinkColumns columns, String query, SinkProgress progress) {
+    SinkStreamingWrite(SinkOptions options, SinkColumns columns, String query, QuerySink sink) {
         this.options = options;
         this.columns = columns;
         this.query = query;
-        this.progress = progress;
+        this.progress = sink.progress();
         String run = SparkRun.id();
         OptionalLong lastsMs = SparkRun.realTimeMs(query);
         this.isRealTime = lastsMs.isPresent();
         this.ends = isRealTime ? RealTime.ends(options, query, run, lastsMs.getAsLong()) : Optional.empty();
-        this.app = new AppWrite(options, query, run, query, progress);
+        this.app = sink.app(options, run, query);
     }
 
     /** Spark asks once per batch. */

@@ -2,7 +2,9 @@ package io.raftlake.spark.connector.write;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotSame;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -50,6 +52,19 @@ class SinkPartsTest {
         assertEquals(committed, Committed.decode(batch));
         assertArrayEquals(batch, committed.encode());
         assertEquals(-1, Committed.decode(utf8("no JSON")).batch());
+    }
+
+    /** Spark makes a write for each batch. What one batch has begun, the next one has to wait for. */
+    @Test
+    void theBatchesOfARunShareWhatTheyKnow() {
+        QuerySink sink = new QuerySink();
+        SinkOptions options = SinkOptions.of(Map.of("kafka.bootstrap.servers", "localhost:1", "topic", "t"));
+        AppWrite ofRun = sink.app(options, "run 1", "query");
+        assertSame(ofRun, sink.app(options, "run 1", "query"));
+        AppWrite ofNext = sink.app(options, "run 2", "query");
+        assertNotSame(ofRun, ofNext);
+        assertSame(ofNext, sink.app(options, "run 2", "query"));
+        assertTrue(sink.metrics().isEmpty());
     }
 
     @Test
