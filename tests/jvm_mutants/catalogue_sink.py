@@ -19,6 +19,22 @@ SINK_MUTANTS = (
         LEDGER,
     ),
     JvmMutant(
+        "each-batch-has-a-write-of-its-own",
+        "no batch waits for the sweep behind the one before, which takes its open transactions for left ones",
+        "connector/write/QuerySink.java",
+        "if (!run.equals(this.run)) {",
+        "if (!run.isEmpty()) {",
+        PARTS,
+    ),
+    JvmMutant(
+        "run-has-the-write-of-the-one-before",
+        "a run that begins anew writes as the older one, and is fenced by itself",
+        "connector/write/QuerySink.java",
+        "if (!run.equals(this.run)) {",
+        "if (app == null) {",
+        PARTS,
+    ),
+    JvmMutant(
         "commit-compares-no-batch",
         "a command that comes once more commits its batch again",
         "connector/write/Ledger.java",

@@ -2,9 +2,9 @@
 
 mypyc leaves the constructor and the comparisons of a dataclass to the interpreter, and it does not cope with `slots=True`, with
 `ClassVar`, or with a decorator of our own. Written out, all of them are compiled. An attribute gets an underscore in C, so
-`_thread` would be a word of the language. A lambda as a default of a parameter gets a name, and a class
-says which attributes it deletes. Only the copy that is compiled is changed; it behaves as the source does, which the
-comparison of traces and the process tests prove.
+`_thread` would be a word of the language. A lambda as a default of a parameter gets a name, and a class says which attributes
+it deletes. Only the copy that is compiled is changed; it behaves as the source does, which the comparison of traces and the
+process tests prove.
 """
 
 from __future__ import annotations
