@@ -131,7 +131,6 @@ TESTED_IN: dict[str, str] = {
     "raftlake.sim.invariants.monotonic_epoch": "unit/sim/test_sim_invariants.py",
     "raftlake.sim.invariants.monotonic_high_watermark": "unit/sim/test_sim_invariants.py",
     "raftlake.sim.invariants.partition_snapshot": "unit/sim/test_sim_partition_snapshot.py",
-    "raftlake.sim.invariants.refetched": "unit/sim/test_sim_invariants_compaction_rules.py",
     "raftlake.sim.invariants.single_leader": "unit/sim/test_sim_invariants.py",
     "raftlake.sim.invariants.snapshot_at_log_start": "unit/sim/test_sim_snapshot_invariants.py",
     "raftlake.sim.invariants.snapshot_data": "unit/sim/test_sim_snapshot_invariants.py",
