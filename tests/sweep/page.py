@@ -36,7 +36,7 @@ def page(seeds: range, totals: Totals, *, seconds: float, jobs: int, stamp: Stam
         f"| client requests that completed | {totals.completed:,} |",
         f"| for each cluster | {simulated_s:.0f} simulated seconds, {events:,.0f} events, {requests:,.0f} requests |",
         f"| clusters with next to no traffic | {len(totals.idle)} |",
-        f"| clusters that [compiled code](../CONTRIBUTING.md#commands) ran | {compiled:,} |",
+        f"| clusters that [compiled code](../CONTRIBUTING.md#machine-code) ran | {compiled:,} |",
         f"| time | {wall} |",
         f"| speed of one processor | {processor} |",
         "",
