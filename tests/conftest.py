@@ -45,7 +45,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
 
 # Child processes (nodes, Spark's Python workers) find the packages of this tree even when raftlake is not installed.
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    dict.fromkeys([str(ROOT / "python"), str(ROOT / "connector"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    dict.fromkeys(
+        [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), str(ROOT / "python"), str(ROOT / "connector")]
+    )
 ).rstrip(os.pathsep)
 
 
