@@ -74,6 +74,21 @@ def require_once(flow: Flow) -> None:
     assert sorted(visible(flow.client, flow.after)) == flow.values
 
 
+def go_on(flow: Flow) -> None:
+    """More rows, and a run that ends well."""
+    flow.append()
+    finish(flow)
+
+
+def finish(flow: Flow) -> None:
+    """A run that ends well, behind which each row is there once."""
+    flow.start()
+    flow.wait_for_all()
+    flow.wait_for_batches()
+    flow.stop()
+    require_once(flow)
+
+
 def test_rows_of_two_partitions_become_visible_with_their_batch(flow: Flow) -> None:
     flow.append()
     flow.start()
@@ -95,12 +110,7 @@ def test_a_batch_that_is_stopped_leaves_nothing_visible(flow: Flow) -> None:
     wait_until_sent(flow)
     assert visible(flow.client, flow.after) == [] and flow.committed() == -1
     flow.stop()
-    flow.append()
-    flow.start()
-    flow.wait_for_all()
-    flow.wait_for_batches()
-    flow.stop()
-    require_once(flow)
+    go_on(flow)
 
 
 def test_the_checkpoint_moves_between_real_time_mode_and_micro_batches(flow: Flow) -> None:
@@ -135,12 +145,7 @@ def test_a_driver_that_is_killed_behind_the_commit_of_the_sink(
         assert (of_the_sink(flow)["batch"], flow.committed()) == ((0, 0) if is_decided else (-1, -1))
     finally:
         driver.end()
-    flow.append()
-    flow.start()
-    flow.wait_for_all()
-    flow.wait_for_batches()
-    flow.stop()
-    require_once(flow)
+    go_on(flow)
 
 
 def test_a_batch_whose_transactions_were_aborted_does_not_end(flow: Flow) -> None:
@@ -154,11 +159,7 @@ def test_a_batch_whose_transactions_were_aborted_does_not_end(flow: Flow) -> Non
         query.awaitTermination(WAIT_S)
     assert (of_the_sink(flow)["batch"], flow.committed()) == (-1, -1)
     assert visible(flow.client, flow.after) == []
-    flow.start()
-    flow.wait_for_all()
-    flow.wait_for_batches()
-    flow.stop()
-    require_once(flow)
+    finish(flow)
 
 
 def test_a_batch_that_is_visible_already_is_not_written_anew(flow: Flow) -> None:
@@ -173,12 +174,7 @@ def test_a_batch_that_is_visible_already_is_not_written_anew(flow: Flow) -> None
     with pytest.raises(Exception, match=r"is visible already, and Spark writes it anew with other rows.*raftlake sinks forget"):
         flow.start().awaitTermination(WAIT_S)
     flow.client.kv.delete(key)
-    flow.append()
-    flow.start()
-    flow.wait_for_all()
-    flow.wait_for_batches()
-    flow.stop()
-    require_once(flow)
+    go_on(flow)
 
 
 def test_at_least_once_where_it_is_asked_for(flow: Flow) -> None:
