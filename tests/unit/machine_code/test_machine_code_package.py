@@ -65,7 +65,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int]]:
 
     def build(place: Path, jobs: int) -> None:
         builds.append((place, jobs))
-        core_file(place).parent.mkdir(parents=True)
+        core_file(place).parent.mkdir(parents=True, exist_ok=True)
         core_file(place).touch()
 
     monkeypatch.setattr(module, "build", build)
@@ -89,6 +89,13 @@ def test_each_state_of_the_source_is_built_once(
     third = machine_code(2, tmp_path / "builds")
     assert built == [(first, 2), (second, 2), (third, 2)]
     assert len({first, second, third}) == 3
+
+
+def test_a_directory_without_machine_code_is_built_anew(built: list[tuple[Path, int]], tmp_path: Path) -> None:
+    place = tmp_path / f"source-{digest()}"
+    place.mkdir()
+    assert machine_code(3, tmp_path) == place
+    assert built == [(place, 3)]
 
 
 def test_without_a_compiler_there_is_no_machine_code(
