@@ -5,6 +5,7 @@ The names below are loaded when they are first used: a node does not import the 
 Reading order, from the algorithm up to the programs:
 
 - `errors`: Kafka's error codes and the families of exceptions; it imports nothing of ours.
+- `background`: a process beside a node stands back; it imports nothing of ours.
 - `raft`: the algorithm, one Raft group as a pure state machine.
 - `wire`: the bytes of the Kafka protocol and of record batches.
 - `kv`: the key-value space, the one state machine.

@@ -14,6 +14,7 @@ SOURCE = "raftlake.tier.batch_source"
 SCHEMA = "raftlake.tier.schema"
 SEGMENT = "raftlake.arrow.segment"
 PROCESS = "raftlake.runtime.tier_process"
+BACKGROUND = "raftlake.background"
 
 CONTRACT = ("contract/test_tier_contract.py",)
 COMMITS = ("unit/tier/test_tier_delta_table.py",)
@@ -21,6 +22,7 @@ LASTS = ("unit/tier/test_tier_last_segment.py",)
 SCHEMAS = ("unit/tier/test_tier_schema.py",)
 SEGMENTS = ("unit/arrow/test_arrow_segment.py",)
 PROCESSES = ("unit/runtime/test_runtime_tier_process.py",)
+STANDS_BACK = ("unit/background/test_background.py",)
 SETTINGS = ("unit/runtime/test_runtime_settings_tier.py",)
 
 TIER: tuple[Mutant, ...] = (
@@ -257,5 +259,61 @@ TIER: tuple[Mutant, ...] = (
         "field(default_factory=dict, repr=False)",
         "field(default_factory=dict)",
         ("unit/tier/test_tier_failures.py",),
+    ),
+    mutant(
+        "session-of-the-node-made-nice",
+        "the node itself would come last",
+        BACKGROUND,
+        "    if os.getsid(0) == os.getpid():\n",
+        "    if True:\n",
+        STANDS_BACK,
+    ),
+    mutant(
+        "nice-session-not-tried-again",
+        "of three workers that start together, two would take what they can get",
+        BACKGROUND,
+        "            time.sleep(_PAUSE_SECONDS)\n",
+        "            return\n",
+        STANDS_BACK,
+    ),
+    mutant(
+        "last-processor-left",
+        "two processes that leave different processors leave none",
+        BACKGROUND,
+        "mine - {min(mine)}",
+        "mine - {max(mine)}",
+        STANDS_BACK,
+    ),
+    mutant(
+        "only-processor-left",
+        "a process without a processor is refused, or takes what it had for all",
+        BACKGROUND,
+        "        if len(mine) > 1:\n",
+        "        if True:\n",
+        STANDS_BACK,
+    ),
+    mutant(
+        "slice-of-no-length",
+        "who wakes up waits for a slice of the worker",
+        BACKGROUND,
+        "nice, 0, _SLICE_NS, 0, 0)",
+        "nice, 0, 0, 0, 0)",
+        STANDS_BACK,
+    ),
+    mutant(
+        "niceness-lost-with-the-slice",
+        "the attributes are set together",
+        BACKGROUND,
+        "os.getpriority(os.PRIO_PROCESS, 0)\n",
+        "0\n",
+        STANDS_BACK,
+    ),
+    mutant(
+        "compaction-does-not-stand-back",
+        "a pass takes the processor of the node",
+        "raftlake.storage.compaction_worker",
+        "    stand_back()\n",
+        "",
+        ("unit/storage/test_storage_compactor.py",),
     ),
 )

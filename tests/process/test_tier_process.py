@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from contract.tier_contract import LINEAGE, Moment, failure, rows_of, segment
+from raftlake.background import NICENESS
 from raftlake.ports.tier import FileRange, LineageEnd, RemoteSegment, TierError, TierFailure
 from tierkit import local_settings, shown_rows
 from tiernodekit import PATIENCE_SECONDS, Node, is_running
@@ -36,6 +37,15 @@ def test_copies_and_claims_of_two_nodes(nodes: list[Node], tmp_path: Path) -> No
     assert isinstance(second.copy(segment(300, "c", epoch=6)), RemoteSegment)
     assert shown_rows(settings, LINEAGE) == rows_of(request, segment(300, "c", epoch=6))
     assert [len(node.workers) for node in nodes] == [1, 1]
+
+
+def test_a_worker_stands_back(nodes: list[Node], tmp_path: Path) -> None:
+    node = Node(local_settings(tmp_path))
+    nodes.append(node)
+    assert node.claim(5) == LineageEnd(None)
+    pid = node.workers[0].pid
+    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+    assert os.getsid(pid) == pid
 
 
 def test_options_of_the_store_stand_on_no_command_line(nodes: list[Node], tmp_path: Path) -> None:

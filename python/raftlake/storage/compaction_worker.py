@@ -16,12 +16,10 @@ import sys
 import threading
 from typing import BinaryIO
 
+from raftlake.background import stand_back
 from raftlake.errors import StorageError
 from raftlake.storage.compaction_calls import PassFailed, tell
 from raftlake.storage.compaction_pass import CompactionJob, perform
-
-#: By how much the node's own work comes first where both want the processor.
-_NICENESS = 10
 
 
 def serve(source: BinaryIO, to: BinaryIO) -> None:
@@ -53,8 +51,7 @@ def _end_with(source: BinaryIO) -> None:
 def main() -> None:
     # Ctrl-C in a terminal reaches the whole group of processes; the node decides what happens then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        os.nice(_NICENESS)
+    stand_back()
     connection = socket.socket(fileno=int(sys.argv[1]))
     with contextlib.suppress(EOFError, OSError):
         serve(connection.makefile("rb"), connection.makefile("wb"))

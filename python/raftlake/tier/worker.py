@@ -17,6 +17,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any, assert_never
 
+from raftlake.background import stand_back
 from raftlake.ports.tier import AdoptRequest, CopyRequest, ReadRequest, SearchRequest, TierError, TierFailure
 from raftlake.tier.calls import (
     AcceptRequest,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from raftlake.tier.delta_table import DeltaTier
     from raftlake.tier.table_reads import TableReads
 
-#: By how much the node's own work comes first where both want the processor.
-_NICENESS = 10
 MISSING_PACKAGE = "the tier needs the package {}: pip install 'raftlake[tier]'"
 
 
@@ -122,8 +121,7 @@ def main() -> None:
     end_with(int(sys.argv[2]))
     # Ctrl-C in a terminal reaches the whole group of processes; the node decides what happens then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        os.nice(_NICENESS)
+    stand_back()
     # delta-rs takes as many threads as there are processors unless it is told otherwise.
     os.environ.setdefault("TOKIO_WORKER_THREADS", "2")
     quiet(os.environ)

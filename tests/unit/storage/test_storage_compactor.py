@@ -7,6 +7,7 @@ import os
 import pickle
 import queue
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from compactdisk import GROUP, SEGMENT_BYTES, fill_keys, newest_values, put, request_for
+from raftlake.background import NICENESS
 from raftlake.errors import DamagedData, DiskFull, InvariantViolation, StorageError
 from raftlake.ports.driver import Compacted
 from raftlake.raft.types import Offset, OffsetAndEpoch
@@ -171,7 +173,8 @@ def test_errors_arrive_as_what_they_are() -> None:
 
 
 def test_a_worker_ends_when_the_node_does(make: Make, tmp_path: Path) -> None:
-    """The job is a directory that cannot be read to its end: a pipe in the place of a segment holds the worker up."""
+    """The job is a directory that cannot be read to its end: a pipe in the place of a segment holds the worker up. Until then
+    the worker stands back."""
     place = make()
     base = place.log.segment_bases[0]
     path = place.log.path / f"{base:020d}.log"
@@ -181,10 +184,14 @@ def test_a_worker_ends_when_the_node_does(make: Make, tmp_path: Path) -> None:
     place.directory._compactor._start = lambda each: job.append(each) or ScriptedWorker(DID)  # type: ignore[func-returns-value]
     place.begin()
     place.driver.result()
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
     worker = WorkerProcess(job[0], compaction_worker.__name__)
-    assert worker._process.poll() is None
-    worker._socket.shutdown(2)
-    assert worker._process.wait(WAIT_SECONDS) == 0
+    with path.open("wb"):
+        # The worker has opened the other end.
+        assert worker._process.poll() is None
+        assert os.getpriority(os.PRIO_PROCESS, worker._process.pid) == min(19, niceness + NICENESS)
+        worker._socket.shutdown(2)
+        assert worker._process.wait(WAIT_SECONDS) == 0
     worker.reap()
 
 
@@ -300,3 +307,15 @@ def test_a_compactor_alone_runs_on_no_thread_without_a_pass() -> None:
     before = threading.active_count()
     compactor.close()
     assert threading.active_count() == before
+
+
+def test_the_worker_stands_back_before_its_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        monkeypatch.setattr(compaction_worker.sys, "argv", ["worker", str(os.dup(theirs.fileno()))])
+        monkeypatch.setattr(compaction_worker.signal, "signal", lambda number, action: None)
+        monkeypatch.setattr(compaction_worker, "stand_back", lambda: done.append("stood back"))
+        monkeypatch.setattr(compaction_worker, "serve", lambda source, to: done.append("served"))
+        compaction_worker.main()
+    assert done == ["stood back", "served"]
