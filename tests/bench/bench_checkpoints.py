@@ -8,21 +8,18 @@ that Spark has for a local disk, and Spark's defaults on a disk where each call 
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from measure import Result, Rounds
 from our_nodes import our_quorum
+from spark_drivers import run_driver
 
 DRIVER = Path(__file__).with_name("checkpoint_driver.py")
 SLOW = Path(__file__).with_name("SlowFileSystem.java")
 ROUNDS = 3
-TIME_LIMIT_S = 180
 METHOD = "walCommit + commitOffsets of a batch of 10 rows without state, local[2], median of a driver's 60 batches after 20"
 
 
@@ -42,12 +39,8 @@ def build_slow(directory: Path) -> Path:
 
 def durations(kind: str, location: str, servers: tuple[str, str], slow: Path) -> float:
     """The median of one driver's batches, in ms."""
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [sys.executable, str(DRIVER), kind, location, *servers, str(slow)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the driver with {kind} checkpoints ended with {done.returncode}:\n{done.stderr[-3000:]}")
-    return float(json.loads(done.stdout.splitlines()[-1])["median_ms"])
+    found = run_driver(DRIVER, kind, location, *servers, str(slow))
+    return float(found["median_ms"])
 
 
 def measure(directory: Path) -> Iterator[Result]:

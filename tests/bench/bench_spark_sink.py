@@ -2,7 +2,8 @@
 rows, and tiny micro-batches from topic to topic.
 
 Writes alternate, in one session. Spark's Kafka sink is at-least-once, with acks=all, and tuned: batches of 512 KiB that wait
-10 ms for more rows. Micro-batches have 40 rows each, and Spark's default checkpoint on a local disk.
+10 ms for more rows. Micro-batches have 40 rows each, and Spark's default checkpoint on a local disk. A driver of its own
+(`sink_driver`) measures those with a checkpoint in the quorum.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,7 +26,12 @@ from our_nodes import our_quorum
 from processes import wait_until
 from pyspark_raftlake.jvm import require_jar
 from raftlake.client import Client
+from spark_drivers import run_driver
 
+if TYPE_CHECKING:
+    from raftlake import LocalQuorum
+
+DRIVER = Path(__file__).with_name("sink_driver.py")
 ROWS = 3_000_000
 ROUNDS = 3
 PARTITIONS = 4
@@ -55,6 +62,8 @@ def measure(directory: Path) -> Iterator[Result]:
             sides: dict[str, Options] = {JAVA: ours, PYTHON: ours, "kafka": theirs}
             yield from compared_writes(spark, sides)
             yield from compared_batches(spark, sides, directory)
+            spark.stop()
+            yield configured_batches(quorum)
     finally:
         spark.stop()
 
@@ -113,8 +122,21 @@ def compared_writes(spark: SparkSession, sides: Mapping[str, Options]) -> Iterat
         )
 
 
+def configured_batches(quorum: LocalQuorum) -> Result:
+    """With the checkpoint in the quorum, too."""
+    found = run_driver(DRIVER, quorum.bootstrap_servers, quorum.http_servers, "raftlake://bench/small")
+    return Result(
+        name=f"Spark micro-batch of {SMALL_ROWS} rows, topic to topic, with configure",
+        value=statistics.median(batch["triggerExecution"] for batch in found["batches"]),
+        unit="ms",
+        method=f"triggerExecution, exactly once, checkpoint at raftlake://, median of {SMALL_BATCHES} batches",
+        at_most=40,
+        details=found,
+    )
+
+
 def compared_batches(spark: SparkSession, sides: Mapping[str, Options], directory: Path) -> Iterator[Result]:
-    took = {name: micro_batches(spark, name, sides[name], directory) for name in NAMES}
+    took = {name: micro_batches(spark, name, sides[name], str(directory / f"to-{name}")) for name in NAMES}
     medians = {name: statistics.median(batch["triggerExecution"] for batch in batches) for name, batches in took.items()}
     for name, told, _ in PEERS:
         yield Result(
@@ -132,12 +154,12 @@ def compared_batches(spark: SparkSession, sides: Mapping[str, Options], director
         )
 
 
-def micro_batches(spark: SparkSession, name: str, options: Options, directory: Path) -> list[dict[str, int]]:
+def micro_batches(spark: SparkSession, name: str, options: Options, checkpoint: str) -> list[dict[str, int]]:
     """The durations of batches in ms, as Spark tells them."""
     rows = rows_of(spark, SMALL_ROWS).coalesce(1)
     reader = spark.readStream.format(name).options(**options).option("subscribe", "in").option("startingOffsets", "latest")
     writer = reader.load().select("key", "value").writeStream.format(name).options(**options)
-    writer = writer.option("topic", f"out-{NAMES.index(name)}").option("checkpointLocation", str(directory / f"to-{name}"))
+    writer = writer.option("topic", f"out-{NAMES.index(name)}").option("checkpointLocation", checkpoint)
     query = writer.start()
     took: list[dict[str, int]] = []
     try:

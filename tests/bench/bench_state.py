@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from bench_checkpoints import build_slow
 from measure import Result, Rounds
 from our_nodes import our_quorum
 from raftlake import LocalQuorum
+from spark_drivers import run_driver
 
 DRIVER = Path(__file__).with_name("state_driver.py")
 FAILOVER = Path(__file__).resolve().parents[1] / "kits/standbyjob.py"
@@ -35,7 +34,6 @@ BEHIND, NEW = 5, 10_000
 STANDBY_BYTES = 1 << 30
 #: What the standby is there for.
 FAILOVER_MS = 1000
-TIME_LIMIT_S = 600
 METHOD = f"a batch of {KEYS:,} rows that counts by {KEYS:,} keys, local[2], 2 partitions, median of a driver's batches after 10"
 
 
@@ -57,16 +55,6 @@ class Drivers:
 
     def run(self, kind: str, what: str, location: str, source: Path) -> dict[str, float]:
         return run_driver(DRIVER, kind, what, location, str(source), *self._after)
-
-
-def run_driver(program: Path, *arguments: str) -> dict[str, float]:
-    """What the last line of its output says."""
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [sys.executable, str(program), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the driver {program.name} {arguments} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def measure(directory: Path) -> Iterator[Result]:

@@ -71,7 +71,8 @@ def draw(results: Sequence[Result], machine: Mapping[str, object], path: Path) -
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.grid(axis="x", alpha=0.25)
-    figure.savefig(path, dpi=110)
+    # The numbers beside long bars reach beyond the axes.
+    figure.savefig(path, dpi=110, bbox_inches="tight")
     pyplot.close(figure)
 
 
