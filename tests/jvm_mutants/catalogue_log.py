@@ -7,6 +7,7 @@ from tests.jvm_mutants.catalogue import JvmMutant
 CLIENT = ("log.KafkaLogsTest",)
 BATCHES = ("log.BatchesTest",)
 BLOBS = ("fs.LogBlobTest", "fs.LogBlobRoomTest")
+INPUTS = ("fs.LogBlobInputTest",)
 
 LOG_MUTANTS = (
     # --- appends ---
@@ -140,6 +141,46 @@ LOG_MUTANTS = (
         "return index == null ? blob.first() + number : index[number];",
         "return blob.first() + number;",
         BLOBS,
+    ),
+    JvmMutant(
+        "part-ahead-is-taken-for-another-one",
+        "who turns back is told that a chunk is not there",
+        "fs/LogBlobInput.java",
+        "isInOrder && ahead != null ? fetchedAhead()",
+        "ahead != null ? fetchedAhead()",
+        INPUTS,
+    ),
+    JvmMutant(
+        "whoever-reads-is-fetched-for-ahead",
+        "each look at a place of a file costs two fetches",
+        "fs/LogBlobInput.java",
+        "if (isInOrder && number < blob.chunks()) {",
+        "if (number < blob.chunks()) {",
+        INPUTS,
+    ),
+    JvmMutant(
+        "fetch-ahead-behind-the-end",
+        "the records of another blob are fetched at the end of each",
+        "fs/LogBlobInput.java",
+        "if (isInOrder && number < blob.chunks()) {",
+        "if (isInOrder) {",
+        INPUTS,
+    ),
+    JvmMutant(
+        "fetch-ahead-outlives-its-reader",
+        "a task that is over holds a thread and a connection",
+        "fs/LogBlobInput.java",
+        "            ahead.cancel(true);\n",
+        "",
+        INPUTS,
+    ),
+    JvmMutant(
+        "error-of-a-fetch-ahead-is-kept",
+        "a reader that tries again hears of an error that has passed",
+        "fs/LogBlobInput.java",
+        "        Future<Fetched> asked = ahead;\n        ahead = null;\n",
+        "        Future<Fetched> asked = ahead;\n",
+        INPUTS,
     ),
     JvmMutant(
         "doubtful-chunk-is-removed-at-once",

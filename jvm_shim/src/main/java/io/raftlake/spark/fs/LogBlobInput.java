@@ -10,16 +10,30 @@ import io.raftlake.spark.quorum.RefusedException;
 import java.io.EOFException;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import org.apache.hadoop.fs.FSInputStream;
 
-/** Reads a blob of the quorum, from anywhere in it. Holds what the last fetch brought, some MiB. */
+/**
+ * Reads a blob of the quorum, from anywhere in it. Holds what the last fetch brought, some MiB, and fetches as much ahead for
+ * who reads one part after the other.
+ */
 final class LogBlobInput extends FSInputStream {
     /** Of one fetch: several chunks that are read one after the other. */
     private static final int FETCH_BYTES = 4 << 20;
+
+    private static final ExecutorService THREADS = Executors.newCachedThreadPool(work -> {
+        Thread thread = new Thread(work, "raftlake-blob");
+        thread.setDaemon(true);
+        return thread;
+    });
 
     private final Logs logs;
     private final BlobUri blob;
@@ -27,6 +41,12 @@ final class LogBlobInput extends FSInputStream {
     private final Map<Integer, byte[]> held = new HashMap<>();
     private long[] index;
     private long position;
+
+    /** The chunk behind those that are held. */
+    private int behind = -1;
+
+    /** What stands from chunk {@code behind} on; null where nobody asked for it. */
+    private Future<Fetched> ahead;
 
     /** FileNotFoundException where the blob's first chunk is not there. */
     LogBlobInput(Logs logs, BlobUri blob) throws IOException {
@@ -81,15 +101,47 @@ final class LogBlobInput extends FSInputStream {
 
     /** Takes what stands from this chunk on, as far as one fetch reaches. */
     private void hold(int first) throws IOException {
-        held.clear();
+        boolean isInOrder = first == behind;
+        Fetched fetched = isInOrder && ahead != null ? fetchedAhead() : fetch(offset(first), FETCH_BYTES);
+        letGo();
         int number = first;
-        for (Numbered record : fetch(offset(first), FETCH_BYTES).records()) {
+        for (Numbered record : fetched.records()) {
             if (number < blob.chunks() && record.offset() == offset(number)) {
                 if (record.record().value() != null && hasKey(record, blob.key(number))) {
                     held.put(number, record.record().value());
                 }
                 number++;
             }
+        }
+        behind = number;
+        if (isInOrder && number < blob.chunks()) {
+            long next = offset(number);
+            ahead = THREADS.submit(() -> fetch(next, FETCH_BYTES));
+        }
+    }
+
+    private Fetched fetchedAhead() throws IOException {
+        Future<Fetched> asked = ahead;
+        ahead = null;
+        try {
+            return asked.get();
+        } catch (ExecutionException failed) {
+            if (failed.getCause() instanceof IOException error) {
+                throw error;
+            }
+            throw new IOException(failed.getCause().getMessage(), failed.getCause());
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+            asked.cancel(true);
+            throw new InterruptedIOException("interrupted while it waited for a part of " + blob);
+        }
+    }
+
+    private void letGo() {
+        held.clear();
+        if (ahead != null) {
+            ahead.cancel(true);
+            ahead = null;
         }
     }
 
@@ -143,6 +195,6 @@ final class LogBlobInput extends FSInputStream {
 
     @Override
     public void close() {
-        held.clear();
+        letGo();
     }
 }
