@@ -29,6 +29,9 @@ def send_fetch(group: GroupState, now_ms: int) -> None:
             return
         is_others_turn = group.fetch_failures > 0 and group.fetch_failures % 2 == 0
         peer = _next_peer(group) if is_others_turn else group.leader_id
+        if peer == NO_LEADER:
+            # Its log tells of no voters, as that of an observer which was cut to nothing.
+            peer = group.leader_id
         high_watermark = group.high_watermark
         if 0 < group.log_start == group.log_end and role.leader_high_watermark < 0:
             # All that we know to be committed stands below the log. A leader that knows of no more would keep silent, and we

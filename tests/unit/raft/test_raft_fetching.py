@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftkit.replica import CONFIG, Replica, batch
+from raftkit.replica import CONFIG, Replica, batch, position
+from raftkit.voters import known_voters
 from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
@@ -44,6 +45,20 @@ def test_a_failing_leader_is_asked_in_turn_with_the_other_voters() -> None:
         replica.fail(destination, in_flight(replica))
         replica.pass_time(CONFIG.retry_backoff_ms)
     assert asked == [2, 2, 3, 2, 3, 2]
+
+
+def test_who_knows_of_no_voters_asks_its_leader_again() -> None:
+    """Simulator, seed 524441841: an observer cut its log to nothing, lost its leader twice, and never fetched again."""
+    replica = Replica(local=9, voter_keys=known_voters([1, 2, 3], offset=0), log=LOG, epoch=6, leader=2)
+    replica.answer_fetch(diverging=position(0, 0))
+    assert (replica.view, replica.core.log_end, replica.core.other_voters) == (("Follower", 6, 2), 0, ())
+    asked = []
+    for _ in range(5):
+        (destination,) = replica.sent(FetchRequest)
+        asked.append(destination)
+        replica.fail(destination, in_flight(replica))
+        replica.pass_time(CONFIG.retry_backoff_ms)
+    assert asked == [2, 2, 2, 2, 2]
 
 
 def test_the_failure_of_another_request_is_ignored() -> None:
