@@ -72,10 +72,11 @@ def test_the_process_is_nice_in_a_session_of_its_own_that_is_nice_too() -> None:
         assert facts["autogroup"] in (None, str(NICENESS))
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="there is one processor")
 def test_the_first_of_its_processors_is_left_to_others() -> None:
     with Process() as process:
-        assert process.facts["after"] == process.facts["before"][1:]
+        before = process.facts["before"]
+        assert process.facts["after"] == (before[1:] or before)
 
 
 def test_a_process_with_one_processor_keeps_it() -> None:
