@@ -5,6 +5,9 @@ from __future__ import annotations
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Put, Txn
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.roles import Unattached
+from raftlake.raft.types import NO_VOTERS
+from raftlake.raft.voters import VoterHistory
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch, fetch_request, produce_request
 
@@ -73,3 +76,20 @@ def test_a_node_that_stays_behind_the_metadata_log_knows_its_topics() -> None:
         if group in node.partitions and node.partitions[group].in_force is not None:
             behind.append(leader.kv.machine.applied_offset - node.kv.machine.applied_offset)
     assert behind and min(behind) > 3, "it never had all that the leader told"
+
+
+def test_a_group_that_is_told_its_voters_asks_them_for_the_leader() -> None:
+    """Its log was cut to nothing, and told of no voters: it had nobody to ask, and waited for nothing (seed 524441841)."""
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader_id = cluster.leader(group).config.node_id
+    node = cluster.nodes[next(node_id for node_id in cluster.nodes if node_id != leader_id)]
+    core = node.partitions[group].core
+    voters = core.voters
+    core.voter_history = VoterHistory(NO_VOTERS)
+    core.use_latest_voters()
+    core.fetch_in_flight = core.fetch_retry_at_ms = None
+    core.role = Unattached(election_deadline_ms=1 << 40)
+    node.hosting.begin_with(group, voters)
+    assert core.voters == voters
+    assert core.fetch_in_flight is not None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from raftlake.errors import CorruptBatch, StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.core import RaftGroup
-from raftlake.raft.events import ResignRequested, Started
+from raftlake.raft.events import DeadlineReached, ResignRequested, Started
 from raftlake.raft.types import NO_VOTERS, ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP
@@ -165,6 +165,8 @@ class Hosting:
         partition = self._engine.partitions.get(group)
         if partition is not None and partition.core.voter_history.begin_with(initial):
             partition.core.use_latest_voters()
+            # One that knew of nobody to ask for the leader, and so waits for nothing, asks now.
+            self._engine.step(partition, DeadlineReached())
 
     def obey(self, topic: Topic) -> None:
         """The topic's key asks for this from now on. A group that is opened later asks the names."""
