@@ -229,6 +229,12 @@ class Cluster:
         self.run(5000, until=lambda: bool(serving()))
         return max(serving(), key=lambda node: node.partitions[group].core.epoch)
 
+    def await_topics(self) -> None:
+        """Until each node knows what its topics ask for: a leader that has just started takes no appends before."""
+        hosted = [partition for node in self.nodes.values() for partition in node.partitions.values()]
+        topics = [partition for partition in hosted if partition.group != METADATA_GROUP]
+        self.run(5000, until=lambda: all(partition.in_force is not None for partition in topics))
+
     def followers(self, group: GroupId = METADATA_GROUP) -> list[ReplicaNode]:
         leader = self.leader(group)
         return [node for node in self.nodes.values() if node is not leader]

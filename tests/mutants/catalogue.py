@@ -12,6 +12,7 @@ from tests.mutants.catalogue_corrections import CORRECTIONS
 from tests.mutants.catalogue_damage import DAMAGE
 from tests.mutants.catalogue_driver import DRIVER
 from tests.mutants.catalogue_front import FRONT
+from tests.mutants.catalogue_hastened import HASTENED
 from tests.mutants.catalogue_hostile_apply import HOSTILE_APPLY
 from tests.mutants.catalogue_hostile_bounds import HOSTILE_BOUNDS
 from tests.mutants.catalogue_hostile_descriptors import HOSTILE_DESCRIPTORS
@@ -67,6 +68,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *SINKS,
     *STORAGE,
     *FRONT,
+    *HASTENED,
     *HOSTILE_APPLY,
     *HOSTILE_BOUNDS,
     *HOSTILE_DESCRIPTORS,

@@ -6,9 +6,10 @@ A peer's RPC is refused when it is of another cluster. Owns nothing. Invariant: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import assert_never
 
-from raftlake.errors import InvariantViolation, StorageError
+from raftlake.errors import ErrorCode, InvariantViolation, StorageError
 from raftlake.ports.driver import PeerConnection
 from raftlake.ports.peer_rpcs import (
     ControlRpc,
@@ -21,6 +22,7 @@ from raftlake.ports.peer_rpcs import (
     OffsetRpc,
     PeerReply,
     PeerRpc,
+    ProposeReply,
     ProposeRpc,
     ReadOffsetRpc,
     VoterRpc,
@@ -78,7 +80,7 @@ class Front:
             case ReadOffsetRpc():
                 self._reads.receive(rpc, reply)
             case ProposeRpc():
-                self._kv.receive(rpc, connection.origin, reply)
+                self._kv.receive(rpc, connection.origin, partial(self._proposed, rpc, reply))
             case DescribeRpc():
                 self._apis.describe_for_peer(rpc, reply)
             case LocalStartRpc() | EpochEndRpc():
@@ -89,6 +91,12 @@ class Front:
                 self._apis.change_for_peer(rpc, reply)
             case _:
                 assert_never(rpc)
+
+    def _proposed(self, rpc: ProposeRpc, reply: Callable[[PeerReply], None], answer: PeerReply) -> None:
+        """The node that proposed waits until it has applied the command."""
+        reply(answer)
+        if isinstance(answer, ProposeReply) and answer.error is ErrorCode.NONE:
+            self._fetch_server.hasten(self._engine.config.quorum_group, rpc.source)
 
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Callable[[object], None]) -> None:
         """A client's request; the answer is None where there is none to send (acks=0)."""

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from enginekit import TWO, Ground, Noted
 from raftlake.errors import ErrorCode, InvariantViolation
 from raftlake.ports.driver import ListenerUse, Origin, PeerConnection
-from raftlake.ports.peer_rpcs import ControlReply, ControlRpc, DescribeRpc, MarkersReply, MarkersRpc, ProposeRpc, VoterRpc
+from raftlake.ports.peer_rpcs import (
+    ControlReply,
+    ControlRpc,
+    DescribeRpc,
+    MarkersReply,
+    MarkersRpc,
+    ProposeReply,
+    ProposeRpc,
+    VoterRpc,
+)
 from raftlake.raft.events import PeerUnreachable
+from raftlake.raft.types import Offset
 from raftlake.replica.apis import Apis
 from raftlake.replica.config import ClientContext
 from raftlake.replica.front import Front
@@ -51,6 +63,20 @@ def test_requests_that_nodes_pass_on_go_to_the_apis_and_commands_to_the_key_spac
         front.receive(connection, rpc, lambda reply: None)
     assert called(noted) == ["apis.describe_for_peer", "apis.change_for_peer", "kv.receive", "marker_desk.receive"]
     assert noted["kv"].calls[0][1][1] is Origin.CLIENT, "who says so at a listener of clients is none"
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_node_whose_command_is_committed_is_brought_it_soon(error: ErrorCode) -> None:
+    ground = Ground()
+    front, noted = fronted(ground)
+    answers: list[Any] = []
+    front.receive(PeerConnection(), ProposeRpc(batch=b"", source=TWO), answers.append)
+    ((_, (_, _, reply)),) = noted["kv"].calls
+    assert not noted["fetch_server"].calls
+    reply(ProposeReply(error=error, base_offset=Offset(5)))
+    hastened = [("hasten", (ground.engine.config.quorum_group, TWO))]
+    assert noted["fetch_server"].calls == (hastened if error is ErrorCode.NONE else [])
+    assert answers == [ProposeReply(error=error, base_offset=Offset(5))]
 
 
 def test_each_input_reads_the_clock_once_and_first() -> None:

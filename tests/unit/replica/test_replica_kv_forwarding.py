@@ -91,3 +91,19 @@ def test_a_topic_beyond_the_leaders_limit_is_refused_by_a_follower_for_good() ->
         _, error, message = answers.pop()
     assert error is ErrorCode.INVALID_PARTITIONS
     assert "exceed the limit" in message
+
+
+def test_a_follower_learns_of_its_command_in_one_round_behind_the_commit() -> None:
+    """High watermarks wait for records otherwise, and records for a replica that a majority can do without."""
+    cluster = Cluster()
+    leader, followers = cluster.leader(), cluster.followers()
+    waits = leader.config.replica_fetch_linger_ms
+    cluster.run(500)
+    for follower in (*followers, *followers):
+        began_ms = cluster.now_ms
+        outcomes: list[ProposeOutcome] = []
+        follower.kv.propose_anywhere(put("k", b"v"), outcomes.append)
+        cluster.run(1000, until=lambda outcomes=outcomes: bool(outcomes))  # type: ignore[misc]
+        # Of the 5 ms four are hops of one ms: there, to the log of the other follower and back, here.
+        assert outcomes[0].status is ProposeStatus.DONE and cluster.now_ms - began_ms <= waits
+        cluster.run(100)

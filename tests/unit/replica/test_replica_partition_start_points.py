@@ -399,6 +399,7 @@ def _restart_all(cluster: Cluster) -> None:
         cluster.stop(node_id)
     for node_id in cluster.voters:
         cluster.start(node_id)
+    cluster.await_topics()
 
 
 def test_retention_does_not_forget_a_producer_whose_last_batch_was_trimmed() -> None:

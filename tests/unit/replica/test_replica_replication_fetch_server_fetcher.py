@@ -139,6 +139,53 @@ def test_a_read_takes_the_waiting_high_watermark_along_at_once(fetching: Fetchin
     assert len(replies) == 1
 
 
+def test_a_replica_that_waits_for_it_is_brought_a_high_watermark_at_once(fetching: Fetching) -> None:
+    opened, request = behind(fetching)
+    replies = fetching.send(opened.session_id, 1, request)
+    fetching.leader.fetch_server.hasten(fetching.group, OBSERVER)
+    fetching.cluster.run(1)
+    (message,) = replies[0].messages
+    assert isinstance(message.body, FetchResponse) and message.body.high_watermark > request.high_watermark
+
+
+def test_a_replica_that_waits_is_brought_records_without_a_pause(fetching: Fetching) -> None:
+    opened = fetching.open()
+    replies = fetching.send(opened.session_id, 1, _request(fetching.leader, fetching.group))
+    fetching.cluster.run(1)
+    fetching.cluster.send(fetching.leader, ApiKey.PRODUCE, produce_request(fetching.group, batch(b"x")), version=9)
+    fetching.leader.run_turn()
+    assert not replies, "its last round was answered a moment ago, and a majority does without it"
+    fetching.leader.fetch_server.hasten(fetching.group, OBSERVER)
+    fetching.cluster.run(1)
+    (message,) = replies[0].messages
+    assert isinstance(message.body, FetchResponse) and message.body.batches
+
+
+def test_a_replica_that_waits_and_is_on_its_way_is_answered_when_it_comes(fetching: Fetching) -> None:
+    opened = fetching.open()
+    fetching.leader.fetch_server.hasten(fetching.group, OBSERVER)
+    fetching.cluster.run(1)
+    request = _request(fetching.leader, fetching.group)
+    fetching.cluster.run(100)
+    replies = fetching.send(opened.session_id, 1, request)
+    fetching.leader.run_turn()
+    assert len(replies) == 1
+
+
+def test_a_replica_that_has_all_is_left_parked_and_other_replicas_are_too(fetching: Fetching) -> None:
+    opened, request = behind(fetching)
+    replies = fetching.send(opened.session_id, 1, request)
+    for stranger in (NodeId(8), NodeId(-1)):
+        fetching.leader.fetch_server.hasten(fetching.group, stranger)
+    fetching.cluster.run(1)
+    assert not replies
+    fetching.cluster.run(fetching.leader.config.replica_fetch_linger_ms + 1)
+    parked = fetching.send(opened.session_id, 2, _request(fetching.leader, fetching.group))
+    fetching.leader.fetch_server.hasten(fetching.group, OBSERVER)
+    fetching.cluster.run(100)
+    assert replies and not parked
+
+
 @pytest.mark.parametrize("change", [(0, 5), (1, 1), (0, 0)], ids=["foreign session", "skipped round", "repeated round"])
 def test_a_round_out_of_sequence_breaks_the_session(fetching: Fetching, change: tuple[int, int]) -> None:
     opened = fetching.open()

@@ -240,6 +240,7 @@ def restart(cluster: Cluster, *, has_tier: bool = True, **settings: Any) -> None
     for node_id, machine in cluster.machines.items():
         machine._world = replace(machine._world, store=cluster.tier if has_tier else None)
         cluster.start(node_id, **settings)
+    cluster.await_topics()
 
 
 def first_offset(cluster: Cluster, group: GroupId) -> int:

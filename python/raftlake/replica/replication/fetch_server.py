@@ -273,6 +273,17 @@ class FetchServer:
         for session in self.sessions.of(replica_id):
             self._release(session)
 
+    def hasten(self, group: GroupId, replica_id: NodeId) -> None:
+        """The replica waits for what is committed of the group by now: it is brought that without a linger or a pause."""
+        # Behind this step, when the core has said what it brings.
+        self._engine.timers.schedule(self._engine.now_ms, lambda: self._hasten(group, replica_id))
+
+    def _hasten(self, group: GroupId, replica_id: NodeId) -> None:
+        for session in self.sessions.of(replica_id):
+            # One that is parked has all.
+            if group not in session.parked:
+                self._release(session)
+
     def confirm(self, group: GroupId, replica_id: NodeId | None = None) -> None:
         """Tell the core of `group` when its replicas (or one) last completed a round that covers it."""
         partition = self._engine.partitions[group]
