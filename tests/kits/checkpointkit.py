@@ -17,15 +17,15 @@ from pathlib import Path
 
 from raftlake.checkpoints.layout import METADATA
 from raftlake.checkpoints.location import Location
-from raftlake.checkpoints.log_blobs import LogBlobs
+from raftlake.checkpoints.log_blobs import TOPIC, LogBlobs
 from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Owner
 from raftlake.checkpoints.space import Space
 from raftlake.checkpoints.steps import Tools
 from raftlake.checkpoints.tree import Tree
 from raftlake.client.errors import KvConflict
-from raftlake.client.types import AppendRecord, AppendResult, KvEntry, KvPage, NewRecord, Record, to_record
-from raftlake.errors import UnknownOutcome
+from raftlake.client.types import EARLIEST, AppendRecord, AppendResult, KvEntry, KvPage, NewRecord, Record, to_record
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.kv.commands import Compare, ComparePrefix, Delete, DeletePrefix, Put, Txn, encode
 from raftlake.kv.machine import StateMachine
 
@@ -92,6 +92,23 @@ class MemoryLogs:
     records: dict[tuple[str, int], list[NewRecord]] = field(default_factory=dict)
     others_write: bool = False
     forgets: int = 0
+    #: A read gives so many records at most.
+    page: int = 1000
+    #: By partition: what lies below was deleted.
+    starts: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def list_offsets(self, topic: str, timestamps: Mapping[int, int]) -> dict[int, int]:
+        assert set(timestamps.values()) == {EARLIEST}
+        return {partition: self.starts.get((topic, partition), 0) for partition in self._known(topic, timestamps)}
+
+    def read_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        return {partition: len(self.records[topic, partition]) for partition in self._known(topic, partitions)}
+
+    def _known(self, topic: str, partitions: Iterable[int]) -> list[int]:
+        asked = list(partitions)
+        if any((topic, partition) not in self.records for partition in asked):
+            raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return asked
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str], *, exist_ok: bool) -> None:
         assert configs["cleanup.policy"] == "compact"
@@ -111,11 +128,22 @@ class MemoryLogs:
 
     def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_wait_ms: int) -> list[Record]:
         log = self.records.get((topic, partition), [])
+        if offset < self.starts.get((topic, partition), 0):
+            raise RequestRejected(ErrorCode.OFFSET_OUT_OF_RANGE)
         gone = {record.key for record in log if record.value is None}
-        left = [(at, record) for at, record in enumerate(log) if at >= offset and record.key not in gone]
+        is_compacted = topic == TOPIC
+        left = [(at, record) for at, record in enumerate(log) if at >= offset and not (is_compacted and record.key in gone)]
         return [
-            Record(topic=topic, partition=partition, offset=at, timestamp_ms=0, key=record.key, value=record.value)
-            for at, record in left[:max_records]
+            Record(
+                topic=topic,
+                partition=partition,
+                offset=at,
+                timestamp_ms=0,
+                key=record.key,
+                value=record.value,
+                headers=tuple(record.headers),
+            )
+            for at, record in left[: min(max_records, self.page)]
         ]
 
 
@@ -128,7 +156,7 @@ def logs(kv: MemoryKv) -> MemoryLogs:
 
 
 def tools(kv: MemoryKv, ids: Sequence[str] = (FORK,)) -> Tools:
-    return Tools(Space(kv), LogBlobs(logs(kv)), lambda: NOW_MS, iter(ids).__next__, lambda what, done, count: None)
+    return Tools(Space(kv), LogBlobs(logs(kv)), logs(kv), lambda: NOW_MS, iter(ids).__next__, lambda what, done, count: None)
 
 
 def put(kv: MemoryKv, key: str, value: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.catalogue_checkpoints import CHECKPOINTS
+from tests.mutants.catalogue_checkpoints_logged import LOGGED_STATE
 from tests.mutants.catalogue_compaction import COMPACTION
 from tests.mutants.catalogue_compaction_log import COMPACTION_FILES, COMPACTION_READERS, COMPACTION_RULES
 from tests.mutants.catalogue_configs import CONFIGS
@@ -121,6 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *REFETCHED_LOGS,
     *KV_RANGES,
     *CHECKPOINTS,
+    *LOGGED_STATE,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

@@ -1,8 +1,9 @@
 """A stateful query over text files until they are read, run by tests/spark/test_spark_checkpoints.py in a process of its own.
 
-Arguments: bootstrap servers, HTTP servers, the provider of state, a file for the results, the directory of the input, a
-directory for Spark's own files, then checkpoint locations. Each location has a query of its own over the same input. The
-results are JSON: by location, the counts by word after the query has ended, and the batches that it ran.
+Arguments: bootstrap servers, HTTP servers, the provider of state with its checkpoint format, as `RocksDBStateStoreProvider:2`,
+a file for the results, the directory of the input, a directory for Spark's own files, then checkpoint locations. Each location
+has a query of its own over the same input. The results are JSON: by location, the counts by word after the query has ended, and
+the batches that it ran.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pyspark.sql.functions import col
 from pyspark_raftlake import configure
 
 bootstrap, http, provider, results, source, own, *locations = sys.argv[1:]
-STATE = "org.apache.spark.sql.execution.streaming.state."
+provider, _, version = provider.partition(":")
+package = "io.raftlake.spark." if provider.startswith("Quorum") else "org.apache.spark.sql.execution.streaming.state."
 
 builder = configure(SparkSession.builder.master("local[2]"), bootstrap, http=http)
 spark = (
@@ -26,8 +28,8 @@ spark = (
     .config("spark.sql.shuffle.partitions", "2")
     .config("spark.sql.warehouse.dir", f"{own}/warehouse")
     .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={own}")
-    .config("spark.sql.streaming.stateStore.providerClass", STATE + provider)
-    .config("spark.sql.streaming.stateStore.checkpointFormatVersion", "1" if provider.startswith("HDFS") else "2")
+    .config("spark.sql.streaming.stateStore.providerClass", package + provider)
+    .config("spark.sql.streaming.stateStore.checkpointFormatVersion", version)
     .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     .config("spark.sql.streaming.stateStore.minDeltasForSnapshot", "1")
     .getOrCreate()

@@ -21,9 +21,9 @@ OUR_MANAGER = "io.raftlake.spark.QuorumCheckpointFileManager"
 SPARKS_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
 
 
-@pytest.mark.parametrize("provider", ["RocksDBStateStoreProvider", "HDFSBackedStateStoreProvider"])
+@pytest.mark.parametrize("provider", ["RocksDBStateStoreProvider:2", "HDFSBackedStateStoreProvider:1"])
 def test_a_stateful_query_goes_on_from_the_quorum(quorum: LocalQuorum, client: Client, tmp_path: Path, provider: str) -> None:
-    pipeline = provider.lower()
+    pipeline = provider.lower().partition(":")[0]
     ours, local = f"raftlake://{pipeline}/main", str(tmp_path / "checkpoint")
     files = tmp_path / "input"
     files.mkdir()

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("provider", ["RocksDBStateStoreProvider", "HDFSBackedStateStoreProvider"])
+#: Providers of state with Spark's checkpoint format. Changes of the last two are in topics.
+ROCKSDB, HDFS = "RocksDBStateStoreProvider:2", "HDFSBackedStateStoreProvider:1"
+QUORUM, QUORUM_1 = "QuorumStateStoreProvider:2", "QuorumStateStoreProvider:1"
+
+
+@pytest.mark.parametrize("provider", [ROCKSDB, HDFS, QUORUM, QUORUM_1])
 def test_a_stateful_query_moves_in_and_out(quorum: LocalQuorum, client: Client, tmp_path: Path, provider: str) -> None:
-    pipeline = f"moved-{provider.lower()}"
+    pipeline = f"moved-{provider.lower().replace(':', '-')}"
     main = f"raftlake://{pipeline}/main"
     local, left, back = (str(tmp_path / name) for name in ("local", "left", "back"))
     checkpoints = Checkpoints(client)
@@ -60,11 +65,12 @@ def test_a_stateful_query_moves_in_and_out(quorum: LocalQuorum, client: Client, 
     assert json.loads((tmp_path / "back" / "metadata").read_text())["id"] == copied.query
 
 
+@pytest.mark.parametrize("provider", [ROCKSDB, QUORUM])
 def test_a_fork_and_a_rewound_checkpoint_do_again_what_came_behind_their_batch(
-    quorum: LocalQuorum, client: Client, tmp_path: Path
+    quorum: LocalQuorum, client: Client, tmp_path: Path, provider: str
 ) -> None:
-    provider = "RocksDBStateStoreProvider"
-    main, fork, renamed = (f"raftlake://forked/{name}" for name in ("main", "fork", "renamed"))
+    pipeline = f"forked-{provider.lower().replace(':', '-')}"
+    main, fork, renamed = (f"raftlake://{pipeline}/{name}" for name in ("main", "fork", "renamed"))
     checkpoints = Checkpoints(client)
     files = tmp_path / "input"
     files.mkdir()
@@ -73,7 +79,7 @@ def test_a_fork_and_a_rewound_checkpoint_do_again_what_came_behind_their_batch(
     first = run_job(quorum, provider, tmp_path, main)
     assert first[main]["batches"] == [0, 1, 2, 3, 4]
     # The bytes that Spark's file system wrote, and ours, are of one format.
-    for entry in client.kv.list("/fs/forked/main/", limit=1000, values=True).entries:
+    for entry in client.kv.list(f"/fs/{pipeline}/main/", limit=1000, values=True).entries:
         assert entry.value is not None
         assert Node.decode(entry.key, entry.value).encode() == entry.value
 
@@ -86,7 +92,7 @@ def test_a_fork_and_a_rewound_checkpoint_do_again_what_came_behind_their_batch(
     # The source of files remembers what it has listed, and gives it as one batch.
     assert again[fork]["batches"] == [3]
     assert again[fork]["counts"] == first[main]["counts"]
-    assert {row["path"] for row in checkpoints.list("raftlake://forked")} == {fork, renamed}
+    assert {row["path"] for row in checkpoints.list(f"raftlake://{pipeline}")} == {fork, renamed}
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ Reading order:
 - `blobs`, `log_blobs`: large files outside of the key space, in directories and in the quorum.
 - `mark`: what stands in the place of `metadata` while a checkpoint is changed.
 - `tree`, `writer`: the files of a checkpoint, read, and changed by their owner.
-- `sources`, `directory`: the selection of a copy, checked; checkpoints in local directories.
+- `changelog_topics`, `changelog_file`, `lz4_blocks`: changes of state, read from topics and written as Spark's files.
+- `sources`, `logged`, `directory`: the selection of a copy, checked, with its state; checkpoints in local directories.
 - `steps`, `copies`, `changes`, `facts`: what the commands do.
 
 Callers: `cli.checkpoints`, programs and notebooks. The package calls `client`, `kv.commands` and `errors`, and no node code.

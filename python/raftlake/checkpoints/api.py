@@ -36,7 +36,7 @@ class Checkpoints:
 
     def __init__(self, client: Client, progress: Progress = _silent) -> None:
         self._client = client
-        self._tools = Tools(Space(client.kv), LogBlobs(client), _now_ms, lambda: str(uuid.uuid4()), progress)
+        self._tools = Tools(Space(client.kv), LogBlobs(client), client, _now_ms, lambda: str(uuid.uuid4()), progress)
 
     def list(self, within: str | None = None) -> list[dict[str, Any]]:
         """The checkpoints of all pipelines, or below a place like `raftlake://orders`: `path`, `query`, `lastBatch`,

@@ -32,8 +32,8 @@ def fork(tools: Tools, source: Location, target: Location, batch: int | None, ba
     """Copy a checkpoint as of a batch, as that of a new query. The source may be in use."""
     require_apart(source, target)
     tree = tools.read(source)
-    has_changelog = tools.changelog_of(source, tree.require_checkpoint()) is not None
-    chosen = select(str(source), tree.files, tree.content, batch, has_changelog=has_changelog)
+    log_of = tools.log_of(source, tree.require_checkpoint())
+    chosen = select(str(source), tree.files, tree.content, batch, log_of=log_of)
     query = tools.new_id()
     metadata = json.dumps({"id": query}, separators=(",", ":")).encode()
     return _install(tools, target, Mark("fork", told, query), chosen, metadata, base or tree.base)
@@ -82,8 +82,8 @@ def export(tools: Tools, source: Location, target: Path) -> Copied:
     require_new(target)
     tree = _steady(tools, source)
     query = tree.require_checkpoint()
-    has_changelog = tools.changelog_of(source, query) is not None
-    chosen = select(str(source), tree.files, tree.content, None, has_changelog=has_changelog, is_move=True)
+    log_of = tools.log_of(source, query)
+    chosen = select(str(source), tree.files, tree.content, None, log_of=log_of, is_move=True)
     write_directory(target, tree.content(METADATA), chosen, tools.progress)
     return Copied(query, chosen.batch, len(chosen.names) + 1)
 

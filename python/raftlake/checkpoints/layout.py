@@ -63,8 +63,8 @@ class Layout:
         for name in names:
             if found := _BATCH.fullmatch(name):
                 batches[found[1]].append(int(found[2]))
-            elif (found := _STATE_FILE.fullmatch(name)) and not found["checksum"]:
-                state[found["store"]].append(StateFile(name, found["store"], int(found["version"]), found["id"], found["kind"]))
+            elif (file := state_file(name)) is not None:
+                state[file.store].append(file)
         stores = {store: tuple(sorted(state[store], key=lambda file: (file.version, file.path))) for store in sorted(state)}
         return Layout(frozenset(names), tuple(sorted(batches["offsets"])), tuple(sorted(batches["commits"])), stores)
 
@@ -87,6 +87,14 @@ class Layout:
             return None
         oldest = "nothing" if base is None else base.path
         return f"{store} has no version {version}: {oldest} below it, and no change {gone[0]} of it"
+
+
+def state_file(name: str) -> StateFile | None:
+    """What a file of state holds; None for any other file, a checksum too."""
+    found = _STATE_FILE.fullmatch(name)
+    if found is None or found["checksum"]:
+        return None
+    return StateFile(name, found["store"], int(found["version"]), found["id"], found["kind"])
 
 
 def batch_of(name: str) -> int | None:

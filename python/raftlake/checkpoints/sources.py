@@ -1,7 +1,7 @@
 """What is copied: the files of a checkpoint that a query needs to go on behind a batch.
 
 A selection is checked before anything is written: WrongState names the file or the version that is not there. Where the changes
-of state are kept in topics (`QuorumStateStoreProvider`), only a batch with whole states can be copied.
+of state are kept in topics (`QuorumStateStoreProvider`), a copy has them in files (`logged`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from raftlake.checkpoints.changelog_topics import StoreLog
 from raftlake.checkpoints.layout import METADATA, Layout, batch_of, data_files_of, is_after, problems
+from raftlake.checkpoints.logged import LoggedState
 from raftlake.errors import WrongState
 
 #: Problems that a message names.
@@ -31,13 +33,13 @@ def select(
     read: Callable[[str], bytes],
     batch: int | None,
     *,
-    has_changelog: bool = False,
+    log_of: Callable[[str], StoreLog] | None = None,
     is_move: bool = False,
 ) -> Selection:
     """The files for a copy of the checkpoint `what` as of `batch`, by default the last one that is committed.
 
-    `is_move`: the same query goes on elsewhere. A batch that was begun and not committed goes with it then, so that the batch
-    has the same offsets when it is repeated.
+    `log_of` gives the log of a store, where changes are in topics. `is_move`: the same query goes on elsewhere. A batch that
+    was begun and not committed goes with it then, so that the batch has the same offsets when it is repeated.
     """
     layout = Layout.of(names)
     if batch is None:
@@ -49,11 +51,13 @@ def select(
     kept = [name for name in sorted(names) if name != METADATA and not is_after(name, batch)]
     if is_move:
         kept += [name for name in sorted(names) if name.startswith("offsets/") and (batch_of(name) or 0) > batch]
-    require_no_problem(what, batch, problems(layout, batch, read))
-    if has_changelog:
-        kept = _without_changelogs(what, layout, kept, batch)
+    require_no_problem(what, batch, problems(layout, batch, read, has_changelog=log_of is not None))
+    made: dict[str, Callable[[], bytes]] = {}
+    if log_of is not None:
+        logged = LoggedState(what, layout, batch, read, log_of)
+        kept, made = [name for name in kept if logged.keeps(name)], logged.files
     kept = _without_unused_data(what, frozenset(kept), frozenset(names), read)
-    return Selection(tuple(kept), batch, read)
+    return Selection((*kept, *made), batch, lambda name: made[name]() if name in made else read(name))
 
 
 def require_no_problem(what: str, batch: int, found: Collection[str]) -> None:
@@ -61,18 +65,6 @@ def require_no_problem(what: str, batch: int, found: Collection[str]) -> None:
     if found:
         told = "; ".join(list(found)[:_TOLD_MAX]) + (f"; and {len(found) - _TOLD_MAX} more" if len(found) > _TOLD_MAX else "")
         raise WrongState(f"{what}: a query cannot go on behind batch {batch}: {told}")
-
-
-def _without_changelogs(what: str, layout: Layout, kept: Collection[str], batch: int) -> list[str]:
-    """Where changes are in topics the files of the same names only point there."""
-    for store in layout.state:
-        base = layout.base_of(store, batch + 1)
-        if base is None or base.version != batch + 1:
-            raise WrongState(
-                f"{what}: {store} has no snapshot of version {batch + 1}, and its changes are in topics, which are not copied. "
-                "A batch can be copied once each store has a snapshot of it"
-            )
-    return [name for name in kept if not name.endswith((".changelog", ".changelog.crc"))]
 
 
 def _without_unused_data(what: str, kept: frozenset[str], names: frozenset[str], read: Callable[[str], bytes]) -> list[str]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from raftlake.checkpoints.blobs import Blobs
+from raftlake.checkpoints.changelog_topics import StoreLog, Topics
 from raftlake.checkpoints.layout import METADATA
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.log_blobs import LogBlobs
@@ -29,6 +31,7 @@ class Tools:
 
     space: Space
     log: LogBlobs
+    topics: Topics
     clock: Callable[[], int]
     new_id: Callable[[], str]
     progress: Progress
@@ -46,6 +49,11 @@ class Tools:
 
     def writer(self, *owners: Ownership, blobs: Blobs | None = None) -> Writer:
         return Writer(self.space, blobs or self.blobs(), owners, self.clock)
+
+    def log_of(self, root: Location, query: str) -> Callable[[str], StoreLog] | None:
+        """The log of each store of a query; None where its state is in files alone."""
+        changelog = self.changelog_of(root, query)
+        return None if changelog is None else partial(StoreLog, self.topics, changelog.changelog_id)
 
     def changelog_of(self, root: Location, query: str) -> Changelog | None:
         """The topics with the changes of a query's state; None where its state is in files alone."""

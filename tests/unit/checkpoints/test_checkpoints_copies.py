@@ -122,17 +122,6 @@ def test_the_commit_says_which_attempt_of_a_version_must_be_there() -> None:
         fork(kv, 1)
 
 
-def test_state_whose_changes_are_in_topics_needs_a_snapshot_of_the_batch() -> None:
-    kv = space(kit.stateful(4, snapshots=(3,)))
-    kit.put(kv, "/fs-state/orders/main", json.dumps({"id": "abc", "query": QUERY}).encode())
-    with pytest.raises(WrongState, match="no snapshot of version 4, and its changes are in topics"):
-        fork(kv, 3)
-    fork(kv, 2)
-    found = kit.read(kv, TRIAL)
-    assert not [name for name in found if name.endswith(".changelog")]
-    assert "state/0/0/3.zip" in found
-
-
 def test_topics_of_another_query_at_the_same_path_do_not_count() -> None:
     kv = space(kit.stateful(4))
     kit.put(kv, "/fs-state/orders/main", json.dumps({"id": "abc", "query": FORK}).encode())
