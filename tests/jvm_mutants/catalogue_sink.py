@@ -8,6 +8,7 @@ LEDGER = ("connector.write.LedgerTest",)
 JOBS = ("connector.write.JobLedgerTest",)
 PARTS = ("connector.write.SinkPartsTest",)
 PRODUCER = ("log.TransactionalProducerTest",)
+SWEEPS = ("connector.write.LaterSweepTest",)
 
 SINK_MUTANTS = (
     JvmMutant(
@@ -105,5 +106,53 @@ SINK_MUTANTS = (
         "return left.isEmpty();",
         "return true;",
         PRODUCER,
+    ),
+    JvmMutant(
+        "busy-query-never-sweeps",
+        "what a lost executor has begun holds readers off while batches follow each other",
+        "connector/write/LaterSweep.java",
+        "nowMs.getAsLong() - sweptAtMs >= AGE_MS_MAX",
+        "false",
+        SWEEPS,
+    ),
+    JvmMutant(
+        "each-batch-waits-for-a-sweep",
+        "a small batch takes milliseconds more, for nothing",
+        "connector/write/LaterSweep.java",
+        "nowMs.getAsLong() - sweptAtMs >= AGE_MS_MAX",
+        "true",
+        SWEEPS,
+    ),
+    JvmMutant(
+        "sweep-forgets-when-it-was",
+        "a query that is a second old sweeps before each batch",
+        "connector/write/LaterSweep.java",
+        "        sweptAtMs = nowMs.getAsLong();\n    }\n\n    /** A batch is over",
+        "    }\n\n    /** A batch is over",
+        SWEEPS,
+    ),
+    JvmMutant(
+        "sweep-amid-a-batch",
+        "the transactions of its tasks are taken for left ones, and aborted",
+        "connector/write/LaterSweep.java",
+        "            if (take()) {",
+        "            if (take() || done.getCount() > 0) {",
+        SWEEPS,
+    ),
+    JvmMutant(
+        "batch-begins-beside-a-sweep",
+        "the transactions of its tasks are taken for left ones, and aborted",
+        "connector/write/LaterSweep.java",
+        "            last.done.await();\n",
+        "",
+        SWEEPS,
+    ),
+    JvmMutant(
+        "failed-sweep-keeps-the-query",
+        "the next batch never begins",
+        "connector/write/LaterSweep.java",
+        "                } finally {\n                    done.countDown();",
+        "                    done.countDown();\n                } finally {\n                    sweptAtMs = 0;",
+        SWEEPS,
     ),
 )

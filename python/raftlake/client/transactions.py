@@ -144,7 +144,9 @@ class Coordinator:
         backoff = Backoff(_SETTLE_BACKOFF_MS, _SETTLE_BACKOFF_MS_MAX)
         while True:
             rows = await self.rows(names, deadline)
-            names = [str(row.transactional_id) for row in rows if row.transaction_state.startswith("Prepare")]
+            # Of a decided transaction the coordinator lists the partitions without their marker.
+            unsettled = [row for row in rows if row.transaction_state.startswith("Prepare") and row.topics]
+            names = [str(row.transactional_id) for row in unsettled]
             if not names or deadline.is_over():
                 return not names
             await backoff.pause(deadline)

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode as KioError
 from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
 from kio.schema.list_transactions.v0 import response as listed
-from kio.schema.types import BrokerId, ProducerId, TransactionalId
+from kio.schema.types import BrokerId, ProducerId, TopicName, TransactionalId
 from kio.static.primitive import TZAware, i16, i32, i32Timedelta
 
 from clientkit import DROP, FakeQuorum, produced, run
@@ -86,6 +86,8 @@ class Coordinated(FakeQuorum):
     def state(self, name: str) -> str:
         if name == "slow":
             return "PrepareCommit" if self.slow_looks > 0 else "CompleteCommit"
+        if name == "marked":
+            return "PrepareCommit"
         return "CompleteAbort" if name.endswith("ended") else "Ongoing"
 
     def row(self, at: int, name: str) -> described.TransactionState:
@@ -102,7 +104,8 @@ class Coordinated(FakeQuorum):
             transaction_start_time=TZAware.parse(datetime.fromtimestamp(0, UTC)),
             producer_id=ProducerId(5),
             producer_epoch=i16(len(name)),
-            topics=(),
+            # Of a decided one those without their marker.
+            topics=(described.TopicData(topic=TopicName("t"), partitions=(i32(0),)),) if name == "slow" else (),
         )
 
 
@@ -269,9 +272,9 @@ def test_what_is_decided_is_waited_for_until_all_partitions_know() -> None:
     async def test() -> None:
         async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
             quorum.slow_looks = 3
-            assert await client.settle_transactions(["slow", "a.ended", "a.gone"])
-            # Only what is not complete is asked for again.
-            assert [len(message.transactional_ids) for message in quorum.asked] == [3, 1, 1]
+            assert await client.settle_transactions(["slow", "a.ended", "a.gone", "marked"])
+            # Only what lacks a marker is asked for again.
+            assert [len(message.transactional_ids) for message in quorum.asked] == [4, 1, 1]
             quorum.slow_looks = 1_000_000
             assert not await client.settle_transactions(["slow"], timeout_ms=20)
 

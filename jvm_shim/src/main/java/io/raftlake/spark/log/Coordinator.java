@@ -14,11 +14,6 @@ final class Coordinator {
         this.cluster = cluster;
     }
 
-    /** The next question goes to the node that coordinates by then: one that was replaced may not know it yet. */
-    void forget() {
-        address = null;
-    }
-
     /**
      * The result of a request that may be repeated. Errors: QuorumUnavailableException where nobody answered in time,
      * {@link RefusedException} for an error code that does not pass.

@@ -21,8 +21,13 @@ final class TransactionMessages {
     /** Where the coordinator is. */
     record Place(String host, int port) {}
 
-    /** A transactional id, as the coordinator describes it. */
-    record Described(Code code, String transactionalId, String state, long producerId, short epoch) {}
+    /** A transactional id, as the coordinator describes it. {@code partitions}: of a decided one those without their marker. */
+    record Described(Code code, String transactionalId, String state, long producerId, short epoch, int partitions) {
+        /** Whether it is decided, and some partition does not show that yet. */
+        boolean isUnsettled() {
+            return state.startsWith(DECIDED) && partitions > 0;
+        }
+    }
 
     private TransactionMessages() {}
 
@@ -100,11 +105,11 @@ final class TransactionMessages {
         row.i64();
         long producerId = row.i64();
         short epoch = row.i16();
-        row.array(topic -> {
+        int partitions = row.array(topic -> {
             topic.text();
-            return topic.numbers();
-        });
-        return new Described(code, transactionalId, state, producerId, epoch);
+            return topic.numbers().size();
+        }).stream().mapToInt(Integer::intValue).sum();
+        return new Described(code, transactionalId, state, producerId, epoch, partitions);
     }
 
     /**

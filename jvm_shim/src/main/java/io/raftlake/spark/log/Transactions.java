@@ -31,8 +31,11 @@ public final class Transactions {
     public record Patience(long transactionMs, long blockMs, long deliveryMs, long requestMs) {}
 
     private static final String BLOCK = "kafka.max.block.ms";
-    private static final long PAUSE_MS_FIRST = 1;
+    private static final long PAUSE_MS_MIN = 1;
     private static final long PAUSE_MS_MAX = 50;
+
+    /** Of the time that was waited for partitions: the longer that takes, the less often it is asked. */
+    private static final long PAUSE_SHARE = 4;
 
     /** Ids that one request describes, as many as nodes allow. */
     private static final int DESCRIBED_MAX = 100;
@@ -97,12 +100,13 @@ public final class Transactions {
 
     /** The open transactions of all transactional ids that begin so. */
     public List<Open> open(String prefix, long timeoutMs) throws IOException {
-        coordinator.forget();
         Tries tries = tries("a list of transactions", timeoutMs);
-        List<String> names = coordinator.ask(
+        // Of the node that coordinates now: one that was replaced may not know it yet.
+        Coordinator current = new Coordinator(cluster);
+        List<String> names = current.ask(
                 Api.LIST_TRANSACTIONS, TransactionMessages.list(), tries, TransactionMessages::list);
         List<String> ofPrefix = names.stream().filter(name -> name.startsWith(prefix)).sorted().toList();
-        return describe(ofPrefix, tries).stream()
+        return describe(current, ofPrefix, tries).stream()
                 .filter(row -> row.state().equals(TransactionMessages.ONGOING))
                 .map(row -> new Open(row.transactionalId(), row.producerId(), row.epoch()))
                 .toList();
@@ -115,19 +119,21 @@ public final class Transactions {
     public boolean settle(Collection<String> transactionalIds, long timeoutMs) throws IOException {
         Tries tries = tries("a description of transactions", timeoutMs);
         List<String> left = List.copyOf(transactionalIds);
-        for (long pauseMs = PAUSE_MS_FIRST; ; pauseMs = Math.min(2 * pauseMs, PAUSE_MS_MAX)) {
-            left = describe(left, tries).stream()
-                    .filter(row -> row.state().startsWith(TransactionMessages.DECIDED))
+        long begunAtNs = System.nanoTime();
+        while (true) {
+            left = describe(coordinator, left, tries).stream()
+                    .filter(Described::isUnsettled)
                     .map(Described::transactionalId)
                     .toList();
             if (left.isEmpty() || tries.isOver()) {
                 return left.isEmpty();
             }
-            tries.pauseFor(pauseMs);
+            long waitedMs = (System.nanoTime() - begunAtNs) / 1_000_000;
+            tries.pauseFor(Math.min(PAUSE_MS_MAX, Math.max(PAUSE_MS_MIN, waitedMs / PAUSE_SHARE)));
         }
     }
 
-    private List<Described> describe(List<String> names, Tries tries) throws IOException {
+    private static List<Described> describe(Coordinator coordinator, List<String> names, Tries tries) throws IOException {
         List<Described> found = new ArrayList<>();
         for (int start = 0; start < names.size(); start += DESCRIBED_MAX) {
             List<String> some = names.subList(start, Math.min(names.size(), start + DESCRIBED_MAX));

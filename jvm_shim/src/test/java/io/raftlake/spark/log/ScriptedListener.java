@@ -267,6 +267,9 @@ public final class ScriptedListener implements AutoCloseable {
         };
     }
 
+    /** What is behind a state whose markers all stand. */
+    static final String MARKED = "/marked";
+
     /** Transactional ids that are in these states, one after another as they are asked for; the last one stays. */
     synchronized void hasTransaction(String id, String... states) {
         transactions.put(id, new ArrayDeque<>(List.of(states)));
@@ -275,9 +278,11 @@ public final class ScriptedListener implements AutoCloseable {
     private Out describe(In in) {
         return new Out().i32(0).array(in.texts(), (row, id) -> {
             Deque<String> states = transactions.getOrDefault(id, new ArrayDeque<>());
-            String state = states.size() > 1 ? states.removeFirst() : states.peekFirst();
-            row.i16(state == null ? Code.TRANSACTIONAL_ID_NOT_FOUND.number() : 0).text(id).text(state == null ? "" : state)
-                    .i32(1).i64(0).i64(7).i16(3).array(List.of(AT), (topic, same) -> topic.text("t").uvarint(2).i32(0));
+            String next = states.size() > 1 ? states.removeFirst() : states.peekFirst();
+            String state = next == null ? "" : next.replace(MARKED, "");
+            List<Partition> unmarked = state.equals(next) ? List.of(AT) : List.of();
+            row.i16(next == null ? Code.TRANSACTIONAL_ID_NOT_FOUND.number() : 0).text(id).text(state)
+                    .i32(1).i64(0).i64(7).i16(3).array(unmarked, (topic, same) -> topic.text("t").uvarint(2).i32(0));
         }).noTags();
     }
 

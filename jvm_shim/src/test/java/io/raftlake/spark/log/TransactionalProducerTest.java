@@ -190,6 +190,10 @@ class TransactionalProducerTest {
         node.hasTransaction("a", "PrepareCommit", "PrepareCommit", "CompleteCommit");
         assertTrue(transactions.settle(List.of("a", "unknown"), 60_000));
         assertEquals(3, node.asked(Api.DESCRIBE_TRANSACTIONS));
+        // The markers stand, and that they do is not committed yet.
+        node.hasTransaction("c", "PrepareCommit", "PrepareCommit" + ScriptedListener.MARKED);
+        assertTrue(transactions.settle(List.of("c"), 60_000));
+        assertEquals(5, node.asked(Api.DESCRIBE_TRANSACTIONS));
         node.hasTransaction("b", "PrepareCommit");
         assertFalse(transactions.settle(List.of("b"), 100));
     }

@@ -10,7 +10,7 @@ import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -32,8 +32,10 @@ final class AppWrite {
     /** What the last commit left; null where it has to be asked. Whoever has taken the app since is met by the next commit. */
     private Standing following;
 
-    /** Looks after the last batch, while Spark ends it and plans the next one. */
-    private CompletableFuture<Void> sweeping = CompletableFuture.completedFuture(null);
+    /** After each batch: an attempt that a lost executor or an older driver began amid it holds readers off its rows. */
+    private final LaterSweep sweeping = new LaterSweep(this::sweepQuietly,
+            (command, afterMs) -> CompletableFuture.delayedExecutor(afterMs, TimeUnit.MILLISECONDS).execute(command),
+            () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()));
 
     AppWrite(SinkOptions options, String app, String run, String query, SinkProgress progress) {
         this.options = options;
@@ -124,19 +126,16 @@ final class AppWrite {
         long commitNs = System.nanoTime() - begunAtNs;
         following = outcome.following();
         LOG.info("batch {} of {}: {} rows{}", number, app, batch.rows(), outcome.isNews() ? "" : " were visible already");
-        sweeping = CompletableFuture.runAsync(this::sweepQuietly);
         lookAfter(batch, reports, commitNs);
+        sweeping.behindBatch();
     }
 
-    /** A sweep would take the transactions of the next batch for left ones. */
     private void awaitSweep() {
         try {
-            sweeping.get();
+            sweeping.beforeBatch();
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
             throw new UncheckedIOException(new InterruptedIOException("interrupted while the batch before was looked after"));
-        } catch (ExecutionException error) {
-            throw new IllegalStateException(error.getCause());
         }
     }
 
@@ -148,7 +147,6 @@ final class AppWrite {
         }
     }
 
-    /** After each batch: an attempt that a lost executor or an older driver began amid it holds readers off its rows. */
     private void sweep() throws IOException {
         int aborted = client().leftovers().sweep(
                 SinkKeys.appTransactions(app), SinkKeys.ownerKey(app), standing.ownerVersion(), List.of());
