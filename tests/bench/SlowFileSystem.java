@@ -12,7 +12,7 @@ import org.apache.hadoop.util.Progressable;
 
 /**
  * The local disk as {@code slow:///path}, where each call takes 20 ms more: a store behind a network. Only what a checkpoint
- * calls is slow; writing and reading of an open file is not.
+ * calls is slow. Writing and reading of an open file is not; its end is, when a store takes what was written.
  */
 public final class SlowFileSystem extends RawLocalFileSystem {
     private static final long CALL_MS = 20;
@@ -38,10 +38,27 @@ public final class SlowFileSystem extends RawLocalFileSystem {
     }
 
     @Override
+    public FSDataOutputStream create(Path path, boolean overwrite, int bufferSize, short replication, long blockSize,
+            Progressable progress) throws IOException {
+        call();
+        return new FSDataOutputStream(super.create(path, overwrite, bufferSize, replication, blockSize, progress), null) {
+            private boolean isClosed;
+
+            @Override
+            public void close() throws IOException {
+                if (!isClosed) {
+                    isClosed = true;
+                    call();
+                }
+                super.close();
+            }
+        };
+    }
+
+    @Override
     public FSDataOutputStream create(Path path, FsPermission permission, boolean overwrite, int bufferSize,
             short replication, long blockSize, Progressable progress) throws IOException {
-        call();
-        return super.create(path, overwrite, bufferSize, replication, blockSize, progress);
+        return create(path, overwrite, bufferSize, replication, blockSize, progress);
     }
 
     @Override

@@ -12,7 +12,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ SMALL_ROWS = 40
 SMALL_BATCHES = 25
 #: The first batches load classes, and are not counted.
 WARM_BATCHES = 5
+#: Of a query that runs for long: the JVM's compiler needs some hundred batches.
+LONG_BATCHES, LONG_WARM_BATCHES = 100, 700
 KAFKA_JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-kafka-4.2.0"
 TUNED = {"kafka.batch.size": str(512 << 10), "kafka.linger.ms": "10", "kafka.buffer.memory": str(64 << 20)}
 NAMES = (JAVA, PYTHON, "kafka")
@@ -129,14 +132,19 @@ def configured_batches(quorum: LocalQuorum) -> Result:
         name=f"Spark micro-batch of {SMALL_ROWS} rows, topic to topic, with configure",
         value=statistics.median(batch["triggerExecution"] for batch in found["batches"]),
         unit="ms",
-        method=f"triggerExecution, exactly once, checkpoint at raftlake://, median of {SMALL_BATCHES} batches",
+        method=f"triggerExecution, exactly once, checkpoint at raftlake://, median of {LONG_BATCHES} batches after"
+        f" {LONG_WARM_BATCHES}",
         at_most=40,
         details=found,
     )
 
 
 def compared_batches(spark: SparkSession, sides: Mapping[str, Options], directory: Path) -> Iterator[Result]:
-    took = {name: micro_batches(spark, name, sides[name], str(directory / f"to-{name}")) for name in NAMES}
+    rows = rows_of(spark, SMALL_ROWS).coalesce(1)
+    took: dict[str, list[dict[str, int]]] = {}
+    for name in NAMES:
+        put = partial(append, rows, "kafka" if name == "kafka" else JAVA, sides[name], "in")
+        took[name] = micro_batches(spark, name, sides[name], str(directory / f"to-{name}"), put, WARM_BATCHES, SMALL_BATCHES)
     medians = {name: statistics.median(batch["triggerExecution"] for batch in batches) for name, batches in took.items()}
     for name, told, _ in PEERS:
         yield Result(
@@ -154,9 +162,11 @@ def compared_batches(spark: SparkSession, sides: Mapping[str, Options], director
         )
 
 
-def micro_batches(spark: SparkSession, name: str, options: Options, checkpoint: str) -> list[dict[str, int]]:
-    """The durations of batches in ms, as Spark tells them."""
-    rows = rows_of(spark, SMALL_ROWS).coalesce(1)
+def micro_batches(
+    spark: SparkSession, name: str, options: Options, checkpoint: str, put: Callable[[], object], warm: int, count: int
+) -> list[dict[str, int]]:
+    """The durations of `count` batches in ms, behind the first `warm` ones, as Spark tells them. `put` appends the rows of one
+    to the topic `in`."""
     reader = spark.readStream.format(name).options(**options).option("subscribe", "in").option("startingOffsets", "latest")
     writer = reader.load().select("key", "value").writeStream.format(name).options(**options)
     writer = writer.option("topic", f"out-{NAMES.index(name)}").option("checkpointLocation", checkpoint)
@@ -164,11 +174,11 @@ def micro_batches(spark: SparkSession, name: str, options: Options, checkpoint: 
     took: list[dict[str, int]] = []
     try:
         wait_until(lambda: query.status["message"].startswith("Waiting"), "the query waits for rows", poll_s=0.05)
-        for number in range(WARM_BATCHES + SMALL_BATCHES):
-            append(rows, "kafka" if name == "kafka" else JAVA, options, "in")
+        for number in range(warm + count):
+            put()
             query.processAllAvailable()
-            batches = [batch for batch in query.recentProgress if batch["numInputRows"]]
-            if number >= WARM_BATCHES:
+            if number >= warm:
+                batches = [batch for batch in query.recentProgress if batch["numInputRows"]]
                 took.append(dict(batches[-1]["durationMs"]))
     finally:
         query.stop()

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from pyspark_raftlake import configure
 
-BATCHES, WARM = 80, 20
+#: A query runs for weeks, and the JVM's compiler needs some hundred batches.
+BATCHES, WARM = 380, 300
 MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 FASTEST = {
     "spark.sql.streaming.checkpointFileManagerClass": f"{MANAGERS}.FileSystemBasedCheckpointFileManager",
@@ -28,6 +29,7 @@ SLOW = {"spark.hadoop.fs.slow.impl": "io.raftlake.bench.SlowFileSystem"}
 kind, location, bootstrap, http, slow_jar = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.ui.showConsoleProgress", "false")
+builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", 2 * BATCHES)
 if kind in ("quorum", "local"):
     builder = configure(builder, bootstrap, http=http)
 settings = {"fastest": FASTEST, "slow": {**SLOW, "spark.jars": slow_jar}}

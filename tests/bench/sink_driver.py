@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 
 from pyspark.sql import SparkSession
 
-from bench_spark_sink import micro_batches
+from bench_spark_sink import LONG_BATCHES, LONG_WARM_BATCHES, SMALL_ROWS, micro_batches
 from connectorkit import JAVA
 from pyspark_raftlake import configure
+from raftlake import Client
 
 bootstrap, http, checkpoint = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "3g")
 builder = configure(builder.config("spark.ui.showConsoleProgress", "false"), bootstrap, http=http)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
-print(json.dumps({"batches": micro_batches(spark, JAVA, {"kafka.bootstrap.servers": bootstrap}, checkpoint)}))
+options = {"kafka.bootstrap.servers": bootstrap}
+rows = [(f"key-{number}", bytes(100)) for number in range(SMALL_ROWS)]
+with Client(bootstrap) as client:
+    put = partial(client.append_many, "in", rows)
+    batches = micro_batches(spark, JAVA, options, checkpoint, put, LONG_WARM_BATCHES, LONG_BATCHES)
+print(json.dumps({"batches": batches}))
 spark.stop()

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from processes import wait_until
 from pyspark_raftlake import configure
 
-WARM = 10
+WARM = 110
 SNAPSHOT_LIMIT_S = 120
 STORE = "spark.sql.streaming.stateStore"
 PEER = {
