@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 from connectorkit import JAVA, PYTHON, register_python
 from kafka_nodes import KafkaQuorum
@@ -66,7 +67,9 @@ def measure(directory: Path) -> Iterator[Result]:
             yield from compared_writes(spark, sides)
             yield from compared_batches(spark, sides, directory)
             spark.stop()
-            yield configured_batches(quorum)
+            # The budget is that of one task. Four of them share two processors.
+            yield configured_batches(quorum, 1, at_most=40)
+            yield configured_batches(quorum, PARTITIONS)
     finally:
         spark.stop()
 
@@ -125,16 +128,21 @@ def compared_writes(spark: SparkSession, sides: Mapping[str, Options]) -> Iterat
         )
 
 
-def configured_batches(quorum: LocalQuorum) -> Result:
+def configured_batches(quorum: LocalQuorum, partitions: int, at_most: float | None = None) -> Result:
     """With the checkpoint in the quorum, too."""
-    found = run_driver(DRIVER, quorum.bootstrap_servers, quorum.http_servers, "raftlake://bench/small")
+    source, target = f"small-in-{partitions}", f"small-out-{partitions}"
+    with Client(quorum.bootstrap_servers) as client:
+        for topic in (source, target):
+            client.create_topic(topic, partitions=partitions)
+    checkpoint = f"raftlake://bench/small-{partitions}"
+    found = run_driver(DRIVER, quorum.bootstrap_servers, quorum.http_servers, checkpoint, source, target)
     return Result(
-        name=f"Spark micro-batch of {SMALL_ROWS} rows, topic to topic, with configure",
+        name=f"Spark micro-batch of {SMALL_ROWS} rows, topic to topic, with configure, {partitions} partitions each",
         value=statistics.median(batch["triggerExecution"] for batch in found["batches"]),
         unit="ms",
         method=f"triggerExecution, exactly once, checkpoint at raftlake://, median of {LONG_BATCHES} batches after"
         f" {LONG_WARM_BATCHES}",
-        at_most=40,
+        at_most=at_most,
         details=found,
     )
 
@@ -144,7 +152,8 @@ def compared_batches(spark: SparkSession, sides: Mapping[str, Options], director
     took: dict[str, list[dict[str, int]]] = {}
     for name in NAMES:
         put = partial(append, rows, "kafka" if name == "kafka" else JAVA, sides[name], "in")
-        took[name] = micro_batches(spark, name, sides[name], str(directory / f"to-{name}"), put, WARM_BATCHES, SMALL_BATCHES)
+        query = small_query(spark, name, sides[name], ("in", f"out-{NAMES.index(name)}"), str(directory / f"to-{name}"))
+        took[name] = micro_batches(query, put, WARM_BATCHES, SMALL_BATCHES)
     medians = {name: statistics.median(batch["triggerExecution"] for batch in batches) for name, batches in took.items()}
     for name, told, _ in PEERS:
         yield Result(
@@ -162,15 +171,17 @@ def compared_batches(spark: SparkSession, sides: Mapping[str, Options], director
         )
 
 
-def micro_batches(
-    spark: SparkSession, name: str, options: Options, checkpoint: str, put: Callable[[], object], warm: int, count: int
-) -> list[dict[str, int]]:
-    """The durations of `count` batches in ms, behind the first `warm` ones, as Spark tells them. `put` appends the rows of one
-    to the topic `in`."""
-    reader = spark.readStream.format(name).options(**options).option("subscribe", "in").option("startingOffsets", "latest")
+def small_query(spark: SparkSession, name: str, options: Options, topics: tuple[str, str], checkpoint: str) -> StreamingQuery:
+    """A query from one topic to another."""
+    source, target = topics
+    reader = spark.readStream.format(name).options(**options).option("subscribe", source).option("startingOffsets", "latest")
     writer = reader.load().select("key", "value").writeStream.format(name).options(**options)
-    writer = writer.option("topic", f"out-{NAMES.index(name)}").option("checkpointLocation", checkpoint)
-    query = writer.start()
+    return writer.option("topic", target).option("checkpointLocation", checkpoint).start()
+
+
+def micro_batches(query: StreamingQuery, put: Callable[[], object], warm: int, count: int) -> list[dict[str, int]]:
+    """The durations of `count` batches in ms, behind the first `warm` ones, as Spark tells them. `put` appends the rows of one.
+    The query is stopped."""
     took: list[dict[str, int]] = []
     try:
         wait_until(lambda: query.status["message"].startswith("Waiting"), "the query waits for rows", poll_s=0.05)

@@ -8,6 +8,7 @@ import io.raftlake.spark.quorum.Witness;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.OptionalLong;
 import org.apache.hadoop.fs.PathIsNotEmptyDirectoryException;
 
 /**
@@ -34,6 +35,10 @@ final class Deletions {
 
     /** False where nothing was there. PathIsNotEmptyDirectoryException where {@code recursive} would have been needed. */
     boolean delete(Location at, boolean recursive) throws IOException {
+        OptionalLong put = names.takePut(at);
+        if (put.isPresent() && deletePut(at, put.getAsLong())) {
+            return true;
+        }
         for (int look = 0; look < Namespace.LOOKS_MAX; look++) {
             Found found = names.find(at);
             if (!found.exists()) {
@@ -50,6 +55,12 @@ final class Deletions {
             }
         }
         throw Namespace.contended(at);
+    }
+
+    /** Deletes a small file without a look; false where it has changed since it was put. */
+    private boolean deletePut(Location at, long version) throws IOException {
+        Txn txn = new Txn().compare(at.key(), version).delete(at.key());
+        return names.commit(txn, Witness.gone(at.key(), version)).succeeded();
     }
 
     private boolean deleteEmpty(Found directory) throws IOException {

@@ -11,8 +11,11 @@ import io.raftlake.spark.quorum.Witness;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalLong;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.fs.PathIOException;
@@ -35,8 +38,14 @@ public final class Namespace {
     private final Blobs blobs;
     private final Fence fence;
 
+    /** Small files that were put last are known by their versions: as many as Spark keeps of a log, and some more. */
+    private static final int PUT_MAX = 256;
+
     /** The directory that was found last: of most writers also that of their next file. */
     private volatile Found lastDirectory;
+
+    /** By key, the versions of small files that were put here. Others may have changed them since. */
+    private final Map<String, Long> put = new LinkedHashMap<>();
 
     /** {@code fence} is part of every change. */
     public Namespace(KeySpace space, Blobs blobs, Fence fence) {
@@ -232,6 +241,9 @@ public final class Namespace {
             TxnResult result = commit(txn, Witness.put(at.key(), value));
             if (result.succeeded()) {
                 blobs.remove(garbage);
+                if (intent == null && result.version() != 0) {
+                    note(at, result.version());
+                }
                 return;
             }
             if (intent != null && result.inTheWay().contains(intent.key())) {
@@ -241,6 +253,24 @@ public final class Namespace {
             plan = plan(at, overwrite, makesDirectories);
         }
         throw contended(at);
+    }
+
+    private void note(Location at, long version) {
+        synchronized (put) {
+            put.remove(at.key());
+            put.put(at.key(), version);
+            if (put.size() > PUT_MAX) {
+                put.remove(put.keySet().iterator().next());
+            }
+        }
+    }
+
+    /** The version at which a small file was put here; nothing where that is not known. It is told once. */
+    OptionalLong takePut(Location at) {
+        synchronized (put) {
+            Long version = put.remove(at.key());
+            return version == null ? OptionalLong.empty() : OptionalLong.of(version);
+        }
     }
 
     static IOException contended(Location at) {

@@ -105,6 +105,38 @@ class LostAnswersTest {
     }
 
     @Test
+    void whoeverPutASmallFileDeletesItWithoutALook() throws IOException {
+        write(files, at("d/f"), bytes(10), false);
+        write(files, at("d/g"), bytes(10), false);
+        node.requests.clear();
+        assertTrue(files.delete(at("d/f"), false));
+        assertEquals(1, node.requests.size(), node.requests.toString());
+        node.nextWrites(Step.lostAfter());
+        assertTrue(files.delete(at("d/g"), false));
+        assertFalse(files.delete(at("d/f"), false));
+        assertEquals(List.of("/fs/p/d"), space.keys("/fs/"));
+    }
+
+    /** Its version is that of another file, or of none. */
+    @Test
+    void aSmallFileThatOthersChangedSinceIsDeletedBehindALook() throws IOException {
+        write(files, at("d/f"), bytes(10), false);
+        write(files, at("d/gone"), bytes(10), false);
+        write(files, at("d/moved"), bytes(10), false);
+        try (FileSystem others = FileSystem.newInstance(URI.create("raftlake://p/"), conf)) {
+            write(others, at("d/f"), bytes(20), true);
+            assertTrue(others.delete(at("d/gone"), false));
+            assertTrue(others.rename(at("d/moved"), at("d/elsewhere")));
+            assertTrue(others.mkdirs(at("d/gone/full")));
+        }
+        assertTrue(files.delete(at("d/f"), false));
+        assertFalse(files.delete(at("d/moved"), false));
+        assertTrue(files.exists(at("d/elsewhere")));
+        assertThrows(IOException.class, () -> files.delete(at("d/gone"), false));
+        assertTrue(files.exists(at("d/gone/full")));
+    }
+
+    @Test
     void aBlobKeepsItsIntentUntilThePointerIsThere() throws IOException {
         conf.set("raftlake.fs.base.uri", directory.toUri().toString());
         try (FileSystem large = FileSystem.newInstance(URI.create("raftlake://p/"), conf)) {
