@@ -80,6 +80,8 @@ class Standing:
     owner_version: int
     last_batch: int
     batch_version: int
+    #: The last batch was planned anew, with other rows, since it became visible.
+    is_replanned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,7 @@ class Ledger:
                     owner_version=owner_version,
                     last_batch=last.batch,
                     batch_version=batch_version,
+                    is_replanned=last.is_replanned,
                 )
             if owner_version and run in owner.before:
                 raise SinkFenced(app, run, owner.describe())

@@ -134,6 +134,12 @@ def commit_app(options: SinkOptions, messages: Messages, number: int) -> None:
     if any(found.last_batch >= number for found in standings):
         # Spark repeats a batch that it had not noted down.
         ledger.give_up(ends)
+        if any(found.is_replanned for found in standings):
+            raise SinkFailed(
+                f"batch {number} of {standing.app} is visible already, and Spark writes it anew with other rows, since its "
+                f"checkpoint does not have it as done. 'raftlake sinks forget {standing.app}' lets it be written: rows of the "
+                "batches that were visible come once more"
+            )
         _log.info("batch %d of %s is visible already, and was not written again", number, standing.app)
         return
     if len({(found.owner_version, found.batch_version) for found in standings}) > 1:

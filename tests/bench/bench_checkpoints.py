@@ -19,8 +19,8 @@ from spark_drivers import run_driver
 
 DRIVER = Path(__file__).with_name("checkpoint_driver.py")
 SLOW = Path(__file__).with_name("SlowFileSystem.java")
-ROUNDS = 3
-METHOD = "walCommit + commitOffsets of a batch of 10 rows without state, local[2], median of a driver's 80 batches after 300"
+ROUNDS = 2
+METHOD = "walCommit + commitOffsets of a batch of 10 rows without state, local[2], median of a driver's 60 batches after 600"
 
 
 def build_slow(directory: Path) -> Path:

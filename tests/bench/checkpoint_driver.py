@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark_raftlake import configure
 
 #: A query runs for weeks, and the JVM's compiler needs some hundred batches.
-BATCHES, WARM = 380, 300
+BATCHES, WARM = 660, 600
 MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 FASTEST = {
     "spark.sql.streaming.checkpointFileManagerClass": f"{MANAGERS}.FileSystemBasedCheckpointFileManager",

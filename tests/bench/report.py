@@ -76,8 +76,9 @@ def markdown(results: Sequence[Result], machine: Mapping[str, object]) -> str:
 def machine_text(machine: Mapping[str, object]) -> str:
     versions = machine["versions"]
     assert isinstance(versions, Mapping)
+    note = f" {machine['note']}" if "note" in machine else ""
     return (
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, fdatasync of 1 KiB"
         f" {machine['disk_fdatasync_p50_us']} µs (p50), Linux {machine['kernel']}, load before the run"
-        f" {machine['load_before']}; {', '.join(f'{name} {version}' for name, version in versions.items())}."
+        f" {machine['load_before']}; {', '.join(f'{name} {version}' for name, version in versions.items())}.{note}"
     )

@@ -70,6 +70,19 @@ def test_a_batch_is_visible_once_whatever_answers_are_lost() -> None:
         assert set(space.states().values()) == {"Committed"}
 
 
+def test_a_batch_that_spark_has_planned_anew_is_told_until_the_next_one_is_committed() -> None:
+    """The connector in Java notes it, in real-time mode."""
+    space = FakeKeys()
+    ledger_on(space).commit(entered(space), batch(3), [])
+    assert not entered(space).is_replanned
+    value, version = space.entries[keys.batch_key(APP)]
+    space.entries[keys.batch_key(APP)] = (json.dumps({**json.loads(value), "is_replanned": True}).encode(), version)
+    standing = entered(space)
+    assert standing.is_replanned and standing.last_batch == 3
+    assert ledger_on(space).commit(standing, batch(4), [])
+    assert not entered(space).is_replanned
+
+
 def test_a_commit_that_comes_for_a_batch_that_is_visible_changes_nothing() -> None:
     """Its tasks began before the batch was committed, by the same run."""
     space = FakeKeys()

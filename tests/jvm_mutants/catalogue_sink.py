@@ -155,4 +155,31 @@ SINK_MUTANTS = (
         "                    done.countDown();\n                } finally {\n                    sweptAtMs = 0;",
         SWEEPS,
     ),
+    JvmMutant(
+        "replaced-run-notes-that-a-batch-was-planned-anew",
+        "the batch of the newer run cannot be ended",
+        "connector/write/Ledger.java",
+        """        Txn txn = new Txn().compare(SinkKeys.ownerKey(standing.app()), standing.ownerVersion())
+                .compare(key, standing.batchVersion())
+                .put(key, value);""",
+        """        Txn txn = new Txn().compare(key, found.batchVersion())
+                .put(key, value);""",
+        LEDGER,
+    ),
+    JvmMutant(
+        "later-runs-do-not-know-of-a-batch-that-was-planned-anew",
+        "micro-batches leave its new rows out",
+        "connector/write/Ledger.java",
+        "found.batchVersion(), found.last().isReplanned());",
+        "found.batchVersion(), false);",
+        LEDGER,
+    ),
+    JvmMutant(
+        "all-batches-behind-one-that-was-planned-anew-are-refused",
+        "a query goes on for one batch",
+        "connector/write/Standing.java",
+        "generation, ownerVersion, batch, version, false);",
+        "generation, ownerVersion, batch, version, isReplanned);",
+        LEDGER,
+    ),
 )

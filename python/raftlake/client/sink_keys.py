@@ -3,7 +3,7 @@
 | key | value, JSON |
 |---|---|
 | `/sinks/apps/<app>/owner` | who may commit: `run`, `query`, `host`, `pid`, `since_ms` (as in the owner key of a checkpoint), `generation` (a number, one more with each owner), `before` (the runs that were owners, oldest first, 32 at most) |
-| `/sinks/apps/<app>/batch` | what was committed last: `batch`, `run`, `rows`, `tasks`, `at_ms`, `topics` (rows by topic) |
+| `/sinks/apps/<app>/batch` | what was committed last: `batch`, `run`, `rows`, `tasks`, `at_ms`, `topics` (rows by topic); `is_replanned` where Spark has planned the batch anew since, with other rows |
 | `/sinks/jobs/<number>` | a batch write: `job`, `host`, `pid`, `since_ms`, and `is_done` once it has ended |
 | `/sinks/once/<app>/<name>` | the last batch of which a side effect was done: `batch`, `at_ms`, `by` (a name of the try) |
 
@@ -91,6 +91,8 @@ class CommittedBatch:
     tasks: int = 0
     at_ms: int = 0
     topics: Mapping[str, int] = field(default_factory=dict)
+    #: Spark has planned the batch anew since, with other rows.
+    is_replanned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,10 @@ class Job:
 
 
 def encode(value: Owner | CommittedBatch | Job) -> bytes:
-    return json.dumps(asdict(value), separators=(",", ":")).encode()
+    facts = asdict(value)
+    if facts.get("is_replanned") is False:
+        del facts["is_replanned"]
+    return json.dumps(facts, separators=(",", ":")).encode()
 
 
 def decode_owner(value: bytes | None) -> Owner:
@@ -134,6 +139,7 @@ def decode_batch(value: bytes | None) -> CommittedBatch:
         tasks=number_of(facts, "tasks"),
         at_ms=number_of(facts, "at_ms"),
         topics={str(name): int(rows) for name, rows in topics.items()} if isinstance(topics, dict) else {},
+        is_replanned=facts.get("is_replanned") is True,
     )
 
 

@@ -73,12 +73,21 @@ final class AppWrite {
     }
 
     private void requireNew(long number) {
-        if (standing.lastBatch() >= number) {
-            throw new SinkFailedException("batch " + number + " of " + app + " is visible already, and Spark writes it anew with "
-                    + "other rows, since its checkpoint does not have it as done. 'raftlake sinks forget " + app + "' lets it be "
-                    + "written: rows of the batches that were visible come once more. Do not start the query without real-time "
-                    + "mode before: it would leave the batch out");
+        if (standing.lastBatch() < number) {
+            return;
         }
+        // Spark has removed what the checkpoint knew of the batch, and may be started in another mode next.
+        Asking.patiently(options.quorum().patience(), "the note that batch " + number + " was planned anew", () -> {
+            client().ledger().noteReplanned(standing);
+            return null;
+        });
+        throw replanned(number);
+    }
+
+    private SinkFailedException replanned(long number) {
+        return new SinkFailedException("batch " + number + " of " + app + " is visible already, and Spark writes it anew with "
+                + "other rows, since its checkpoint does not have it as done. 'raftlake sinks forget " + app + "' lets it be "
+                + "written: rows of the batches that were visible come once more");
     }
 
     /** Has the rows of a batch of real-time mode become visible with the end of the batch. */
@@ -116,6 +125,9 @@ final class AppWrite {
         List<TaskReport> reports = TaskReport.of(messages);
         if (standing.lastBatch() >= number) {
             abort(messages);
+            if (standing.isReplanned()) {
+                throw replanned(number);
+            }
             LOG.info("batch {} of {} is visible already, and was not written again", number, app);
             return;
         }

@@ -52,7 +52,7 @@ final class Ledger {
             Look found = look(app);
             if (found.ownerVersion() != KeySpace.ABSENT && found.owner().run().equals(run)) {
                 return new Standing(app, run, found.owner().generation(), found.ownerVersion(), found.last().batch(),
-                        found.batchVersion());
+                        found.batchVersion(), found.last().isReplanned());
             }
             if (found.ownerVersion() != KeySpace.ABSENT && found.owner().before().contains(run)) {
                 throw SinkFencedException.before(app, run, found.owner());
@@ -94,6 +94,23 @@ final class Ledger {
             return new Outcome(true, result.version() == 0 ? null : standing.behind(batch.batch(), result.version()));
         }
         return new Outcome(explain(standing, batch, result), null);
+    }
+
+    /**
+     * Notes that Spark has planned the last batch anew: a run in another mode would leave its rows out otherwise. Nothing where
+     * the app has another owner, or another batch, by now.
+     */
+    void noteReplanned(Standing standing) throws IOException {
+        Look found = look(standing.app());
+        if (found.last().batch() < 0 || found.last().isReplanned()) {
+            return;
+        }
+        String key = SinkKeys.batchKey(standing.app());
+        byte[] value = found.last().replanned().encode();
+        Txn txn = new Txn().compare(SinkKeys.ownerKey(standing.app()), standing.ownerVersion())
+                .compare(key, standing.batchVersion())
+                .put(key, value);
+        keys.commit(txn, Witness.put(key, value));
     }
 
     static void requireRoom(long batch, int tasks, int tasksMax) {

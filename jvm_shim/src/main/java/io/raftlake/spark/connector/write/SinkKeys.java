@@ -88,13 +88,30 @@ final class SinkKeys {
         }
     }
 
-    /** The newest batch of an app that is visible; -1 for none. {@code topics}: rows by topic. */
-    record Committed(long batch, String run, long rows, long tasks, long atMs, Map<String, Long> topics) {
+    /**
+     * The newest batch of an app that is visible; -1 for none.
+     *
+     * @param topics rows by topic
+     * @param isReplanned Spark has planned the batch anew since, with other rows
+     */
+    record Committed(
+            long batch, String run, long rows, long tasks, long atMs, Map<String, Long> topics, boolean isReplanned) {
+        Committed(long batch, String run, long rows, long tasks, long atMs, Map<String, Long> topics) {
+            this(batch, run, rows, tasks, atMs, topics, false);
+        }
+
+        Committed replanned() {
+            return new Committed(batch, run, rows, tasks, atMs, topics, true);
+        }
+
         byte[] encode() {
             ObjectNode facts = MAPPER.createObjectNode();
             facts.put("batch", batch).put("run", run).put("rows", rows).put("tasks", tasks).put("at_ms", atMs);
             ObjectNode counts = facts.putObject("topics");
             topics.forEach(counts::put);
+            if (isReplanned) {
+                facts.put("is_replanned", true);
+            }
             return bytes(facts);
         }
 
@@ -103,7 +120,8 @@ final class SinkKeys {
             Map<String, Long> topics = new TreeMap<>();
             facts.path("topics").properties().forEach(each -> topics.put(each.getKey(), each.getValue().asLong()));
             return new Committed(number(facts, "batch", -1), text(facts, "run"), number(facts, "rows", 0),
-                    number(facts, "tasks", 0), number(facts, "at_ms", 0), topics);
+                    number(facts, "tasks", 0), number(facts, "at_ms", 0), topics,
+                    facts.path("is_replanned").booleanValue());
         }
     }
 

@@ -86,6 +86,25 @@ class LedgerTest {
     }
 
     @Test
+    void aBatchThatSparkHasPlannedAnewIsKnownToLaterRunsUntilTheNextOneIsCommitted() throws IOException {
+        Standing first = ledger.enter("app", "run1", "q", DRIVER);
+        ledger.noteReplanned(first);
+        assertFalse(ledger.enter("app", "run1", "q", DRIVER).isReplanned(), "no batch is visible");
+        ledger.commit(first, batch(3, "run1"), List.of());
+        Standing second = ledger.enter("app", "run2", "q", DRIVER);
+        ledger.noteReplanned(first);
+        assertFalse(ledger.enter("app", "run2", "q", DRIVER).isReplanned(), "a run that was replaced notes nothing");
+        ledger.noteReplanned(second);
+        ledger.noteReplanned(second);
+        Standing third = ledger.enter("app", "run3", "q", DRIVER);
+        assertTrue(third.isReplanned());
+        assertEquals(3, third.lastBatch());
+        Standing behind = ledger.commit(third, batch(4, "run3"), List.of()).following();
+        assertFalse(behind.isReplanned());
+        assertEquals(behind, ledger.enter("app", "run3", "q", DRIVER));
+    }
+
+    @Test
     void behindAnUncertainCommitTheNextBatchHasToAsk() throws IOException {
         Standing standing = ledger.enter("app", "run1", "q", DRIVER);
         ledger.commit(standing, batch(0, "run1"), List.of());
