@@ -131,13 +131,14 @@ def compared_writes(spark: SparkSession, sides: Mapping[str, Options]) -> Iterat
 def configured_batches(quorum: LocalQuorum, partitions: int, at_most: float | None = None) -> Result:
     """With the checkpoint in the quorum, too."""
     source, target = f"small-in-{partitions}", f"small-out-{partitions}"
+    count = "one partition each" if partitions == 1 else f"{partitions} partitions each"
     with Client(quorum.bootstrap_servers) as client:
         for topic in (source, target):
             client.create_topic(topic, partitions=partitions)
     checkpoint = f"raftlake://bench/small-{partitions}"
     found = run_driver(DRIVER, quorum.bootstrap_servers, quorum.http_servers, checkpoint, source, target)
     return Result(
-        name=f"Spark micro-batch of {SMALL_ROWS} rows, topic to topic, with configure, {partitions} partitions each",
+        name=f"Spark micro-batch of {SMALL_ROWS} rows, topic to topic, with configure, {count}",
         value=statistics.median(batch["triggerExecution"] for batch in found["batches"]),
         unit="ms",
         method=f"triggerExecution, exactly once, checkpoint at raftlake://, median of {LONG_BATCHES} batches after"
