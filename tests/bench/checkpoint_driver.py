@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import time
 
 from pyspark.sql import SparkSession
 
+from processes import wait_until
 from pyspark_raftlake import configure
 
 #: A query runs for weeks, and the JVM's compiler needs some hundred batches.
 BATCHES, WARM = 660, 600
+#: Less than `spark_drivers` gives the whole driver.
+LIMIT_S = 550
 MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 FASTEST = {
     "spark.sql.streaming.checkpointFileManagerClass": f"{MANAGERS}.FileSystemBasedCheckpointFileManager",
@@ -39,8 +41,7 @@ spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 1).load()
 query = rows.writeStream.format("noop").option("checkpointLocation", location).start()
-while query.isActive and len(query.recentProgress) < BATCHES:
-    time.sleep(0.2)
+wait_until(lambda: not query.isActive or len(query.recentProgress) >= BATCHES, f"{BATCHES} batches", LIMIT_S, 0.2)
 durations = [progress["durationMs"] for progress in query.recentProgress[WARM:BATCHES]]
 query.stop()
 print(json.dumps({"median_ms": statistics.median(each["walCommit"] + each["commitOffsets"] for each in durations)}))
