@@ -8,6 +8,7 @@ LOG = ("state.ChangelogTest",)
 TOPICS = ("state.StateTopicsTest",)
 COLLECTOR = ("state.StateCollectorTest",)
 PROVIDER = ("state.QuorumStateTest",)
+FINDING = ("state.StoreLogTest",)
 
 STATE_MUTANTS = (
     JvmMutant(
@@ -22,8 +23,8 @@ STATE_MUTANTS = (
         "piece-counts-before-the-last",
         "half of a version is loaded after a task died",
         "state/Changelog.java",
-        "            if (trailer.isLast() && trailer.id() != null) {",
-        "            if (trailer.id() != null) {",
+        "        if (!trailer.isLast() || trailer.id() == null) {",
+        "        if (trailer.id() == null) {",
         LOG,
     ),
     JvmMutant(
@@ -131,5 +132,71 @@ STATE_MUTANTS = (
         "boolean isEnough = snapshots[0] <= newest - versionsToRetain + 1;",
         "boolean isEnough = snapshots[0] <= newest;",
         PROVIDER,
+    ),
+    # --- what is read ahead of a load ---
+    JvmMutant(
+        "read-ahead-begins-with-the-snapshot",
+        "what a snapshot has already takes the room of the changes behind it",
+        "state/Changelog.java",
+        "                .skip(1)\n",
+        "",
+        LOG,
+    ),
+    JvmMutant(
+        "read-ahead-begins-with-the-last-piece",
+        "a large version is fetched twice",
+        "state/Changelog.java",
+        ".orElse(trailer.piecesAt(offset).get(0).first());",
+        ".orElse(trailer.pieceAt(offset).first());",
+        LOG,
+    ),
+    JvmMutant(
+        "read-ahead-of-what-is-unfinished",
+        "a load behind a dead task waits as if nothing had been read",
+        "state/Changelog.java",
+        "            return trailer.isLast();",
+        "            return true;",
+        LOG,
+    ),
+    JvmMutant(
+        "trailer-lets-go-of-the-changes",
+        "the changes that were read ahead are fetched again",
+        "state/Changelog.java",
+        "await(offset, 1).get(0) : held",
+        "record(offset) : held",
+        LOG,
+    ),
+    JvmMutant(
+        "nothing-is-read-ahead",
+        "a load waits for one answer after the other",
+        "QuorumStateStoreProvider.java",
+        "            log.openAhead();\n",
+        "",
+        FINDING,
+    ),
+    JvmMutant(
+        "look-ahead-finds-nothing-for-good",
+        "a store that was opened too early says that a version was never committed",
+        "state/StoreLog.java",
+        "                if (found.isPresent()) {\n                    return found;\n                }\n            } catch",
+        "                return found;\n            } catch",
+        FINDING,
+    ),
+    JvmMutant(
+        "look-ahead-fails-for-good",
+        "a load fails by an outage that is over",
+        "state/StoreLog.java",
+        "            } catch (IOException failed) {\n",
+        "            } catch (IOException failed) {\n                if (failed != null) {\n                    throw failed;\n"
+        "                }\n",
+        FINDING,
+    ),
+    JvmMutant(
+        "half-of-a-store-is-open",
+        "a load behind a failed look ends with a NullPointerException",
+        "state/StoreLog.java",
+        "            files = fileSystem.files();\n",
+        "            checkpoint = around;\n            files = fileSystem.files();\n",
+        FINDING,
     ),
 )

@@ -6,6 +6,7 @@ import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.state.ChangeFeed;
 import io.raftlake.spark.state.LoggedRocksDb;
 import io.raftlake.spark.state.Standby;
+import io.raftlake.spark.state.StoreLog;
 import java.io.File;
 import java.io.IOException;
 import org.apache.hadoop.conf.Configuration;
@@ -31,6 +32,7 @@ import scala.Option;
 public class QuorumStateStoreProvider extends RocksDBStateStoreProvider {
     private StateStoreConf storeConf;
     private boolean isOurs;
+    private StoreLog log;
     private Standby standby;
 
     /** As Spark calls it. */
@@ -50,6 +52,10 @@ public class QuorumStateStoreProvider extends RocksDBStateStoreProvider {
         String given = new Path(stateStoreId.checkpointRootLocation()).toUri().getScheme();
         isOurs = RaftlakeFileSystem.SCHEME.equals(given == null ? FileSystem.getDefaultUri(hadoop).getScheme() : given);
         storeConf = conf;
+        if (isOurs) {
+            log = new StoreLog(stateStoreId, this::logs, hadoop);
+            log.openAhead();
+        }
         super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, conf, hadoop,
                 useMultipleValuesPerKey, stateSchemaProvider);
         if (isOurs && FsSettings.of(hadoop).standbyBytes() > 0) {
@@ -87,7 +93,7 @@ public class QuorumStateStoreProvider extends RocksDBStateStoreProvider {
             return super.createRocksDB(dfsRootDir, conf, localRootDir, hadoop, loggingId, useColumnFamilies,
                     enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId);
         }
-        return new LoggedRocksDb(stateStoreId(), this::logs, dfsRootDir, conf, localRootDir, hadoop, loggingId,
+        return new LoggedRocksDb(stateStoreId(), log, dfsRootDir, conf, localRootDir, hadoop, loggingId,
                 useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId);
     }
 

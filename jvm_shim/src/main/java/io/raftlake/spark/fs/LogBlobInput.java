@@ -1,5 +1,6 @@
 package io.raftlake.spark.fs;
 
+import io.raftlake.spark.log.Ahead;
 import io.raftlake.spark.log.LogStartException;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.log.Logs.Fetched;
@@ -10,30 +11,19 @@ import io.raftlake.spark.quorum.RefusedException;
 import java.io.EOFException;
 import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.io.InterruptedIOException;
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import org.apache.hadoop.fs.FSInputStream;
 
 /**
  * Reads a blob of the quorum, from anywhere in it. Holds what the last fetch brought, some MiB, and fetches as much ahead for
- * who reads one part after the other.
+ * who goes on from one chunk to the next.
  */
 final class LogBlobInput extends FSInputStream {
     /** Of one fetch: several chunks that are read one after the other. */
     private static final int FETCH_BYTES = 4 << 20;
-
-    private static final ExecutorService THREADS = Executors.newCachedThreadPool(work -> {
-        Thread thread = new Thread(work, "raftlake-blob");
-        thread.setDaemon(true);
-        return thread;
-    });
 
     private final Logs logs;
     private final BlobUri blob;
@@ -42,11 +32,14 @@ final class LogBlobInput extends FSInputStream {
     private long[] index;
     private long position;
 
+    /** The chunk that was read last. */
+    private int last;
+
     /** The chunk behind those that are held. */
     private int behind = -1;
 
     /** What stands from chunk {@code behind} on; null where nobody asked for it. */
-    private Future<Fetched> ahead;
+    private Ahead<Fetched> ahead;
 
     /** FileNotFoundException where the blob's first chunk is not there. */
     LogBlobInput(Logs logs, BlobUri blob) throws IOException {
@@ -96,13 +89,23 @@ final class LogBlobInput extends FSInputStream {
         if (found == null) {
             throw new FileNotFoundException("chunk " + number + " of " + blob + " is not there");
         }
+        if (number == last + 1) {
+            fetchAhead();
+        }
+        last = number;
         return found;
+    }
+
+    private void fetchAhead() {
+        if (ahead == null && behind < blob.chunks()) {
+            long next = offset(behind);
+            ahead = Ahead.of("a part of " + blob, () -> fetch(next, FETCH_BYTES));
+        }
     }
 
     /** Takes what stands from this chunk on, as far as one fetch reaches. */
     private void hold(int first) throws IOException {
-        boolean isInOrder = first == behind;
-        Fetched fetched = isInOrder && ahead != null ? fetchedAhead() : fetch(offset(first), FETCH_BYTES);
+        Fetched fetched = first == behind && ahead != null ? fetchedAhead() : fetch(offset(first), FETCH_BYTES);
         letGo();
         int number = first;
         for (Numbered record : fetched.records()) {
@@ -114,33 +117,18 @@ final class LogBlobInput extends FSInputStream {
             }
         }
         behind = number;
-        if (isInOrder && number < blob.chunks()) {
-            long next = offset(number);
-            ahead = THREADS.submit(() -> fetch(next, FETCH_BYTES));
-        }
     }
 
     private Fetched fetchedAhead() throws IOException {
-        Future<Fetched> asked = ahead;
+        Ahead<Fetched> asked = ahead;
         ahead = null;
-        try {
-            return asked.get();
-        } catch (ExecutionException failed) {
-            if (failed.getCause() instanceof IOException error) {
-                throw error;
-            }
-            throw new IOException(failed.getCause().getMessage(), failed.getCause());
-        } catch (InterruptedException interrupted) {
-            Thread.currentThread().interrupt();
-            asked.cancel(true);
-            throw new InterruptedIOException("interrupted while it waited for a part of " + blob);
-        }
+        return asked.get();
     }
 
     private void letGo() {
         held.clear();
         if (ahead != null) {
-            ahead.cancel(true);
+            ahead.cancel();
             ahead = null;
         }
     }

@@ -53,6 +53,10 @@ final class Changelog {
 
     private List<Numbered> window = List.of();
     private int cursor;
+
+    /** The first change that a load of the newest version reads; -1 where nobody looked, or nothing is there. */
+    private volatile long firstAhead = -1;
+
     private volatile long trimmedTo;
 
     /** A version as one attempt wrote it. */
@@ -170,9 +174,7 @@ final class Changelog {
     /** Looks at one batch after the other, from the end on: what is asked for is among the newest. */
     private Optional<List<Piece>> search(Name name) throws IOException {
         walkBack((trailer, offset) -> {
-            if (trailer.isLast() && trailer.id() != null) {
-                remember(trailer, offset);
-            }
+            remember(trailer, offset);
             return places.containsKey(name);
         });
         return Optional.ofNullable(places.get(name));
@@ -201,7 +203,11 @@ final class Changelog {
         }
     }
 
+    /** Places have names in checkpoint format 2 only. */
     private void remember(Trailer trailer, long offset) {
+        if (!trailer.isLast() || trailer.id() == null) {
+            return;
+        }
         places.put(new Name(trailer.version(), trailer.id()), trailer.piecesAt(offset));
         for (Ancestor one : trailer.lineage()) {
             if (one.trailer() >= 0) {
@@ -220,10 +226,40 @@ final class Changelog {
         }
     }
 
+    /** Finds where the newest version and those before it lie. */
+    void lookAhead() throws IOException {
+        walkBack((trailer, offset) -> {
+            remember(trailer, offset);
+            if (trailer.isLast() && trailer.id() != null) {
+                firstAhead = firstToRead(trailer, offset);
+            }
+            return trailer.isLast();
+        });
+    }
+
+    /** Reads the changes that {@link #lookAhead} found, as far as one fetch reaches. Who reads records waits for it. */
+    synchronized void readAhead() throws IOException {
+        if (firstAhead >= 0) {
+            window = await(firstAhead, FETCH_BYTES);
+            cursor = -1;
+        }
+    }
+
+    /** The first change behind the snapshot that a version is built on. The first version of its lineage is in the snapshot. */
+    private static long firstToRead(Trailer trailer, long offset) {
+        return trailer.lineage().stream()
+                .skip(1)
+                .filter(one -> one.first() >= 0)
+                .mapToLong(Ancestor::first)
+                .findFirst()
+                .orElse(trailer.piecesAt(offset).get(0).first());
+    }
+
     /** The trailer of a version whose place is known. */
     Trailer trailer(List<Piece> place) throws IOException {
         long offset = place.get(place.size() - 1).trailer();
-        Trailer trailer = Trailer.decode(record(offset));
+        Numbered held = held(offset);
+        Trailer trailer = Trailer.decode(held == null ? await(offset, 1).get(0) : held);
         if (trailer == null || !trailer.isLast()) {
             throw new IOException(this + " has no end of a version at offset " + offset);
         }
@@ -233,6 +269,17 @@ final class Changelog {
 
     /** A record that is known to be there. FileNotFoundException where it was deleted. */
     synchronized Numbered record(long offset) throws IOException {
+        Numbered held = held(offset);
+        if (held == null) {
+            window = await(offset, FETCH_BYTES);
+            cursor = 0;
+            held = window.get(0);
+        }
+        return held;
+    }
+
+    /** The record if it is among those that were read last, else null. */
+    private synchronized Numbered held(long offset) {
         if (cursor + 1 < window.size() && window.get(cursor + 1).offset() == offset) {
             return window.get(++cursor);
         }
@@ -251,25 +298,24 @@ final class Changelog {
                 high = middle - 1;
             }
         }
-        return fetch(offset);
+        return null;
     }
 
-    private Numbered fetch(long offset) throws IOException {
+    /** The records from one on that is known to be there. */
+    private List<Numbered> await(long offset, int maxBytes) throws IOException {
         long endNs = System.nanoTime() + timeoutMs * 1_000_000;
         do {
             Fetched got;
             try {
-                got = logs.fetch(at, offset, FETCH_BYTES, WAIT_MS);
+                got = logs.fetch(at, offset, maxBytes, WAIT_MS);
             } catch (LogStartException trimmed) {
                 throw new FileNotFoundException("offset " + offset + " of " + this + " was deleted: " + trimmed.getMessage());
             }
             if (!got.records().isEmpty()) {
-                window = got.records();
-                cursor = 0;
-                if (window.get(0).offset() != offset) {
+                if (got.records().get(0).offset() != offset) {
                     throw new IOException(this + " has no record at offset " + offset);
                 }
-                return window.get(0);
+                return got.records();
             }
         } while (System.nanoTime() < endNs);
         throw new QuorumUnavailableException(this + ": no node had offset " + offset + " within " + timeoutMs + " ms");

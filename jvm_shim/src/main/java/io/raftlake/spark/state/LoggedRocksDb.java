@@ -14,14 +14,14 @@ import scala.Option;
 public final class LoggedRocksDb extends RocksDB {
     private final StateStoreId store;
 
-    /** The names behind {@code source} are those of Spark's class. */
-    public LoggedRocksDb(StateStoreId store, LogSource source, String dfsRootDir, RocksDBConf conf, File localRootDir,
+    /** The names behind {@code log} are those of Spark's class. */
+    public LoggedRocksDb(StateStoreId store, StoreLog log, String dfsRootDir, RocksDBConf conf, File localRootDir,
             Configuration hadoopConf, String loggingId, boolean useColumnFamilies, boolean enableStateStoreCheckpointIds,
             int partitionId, Option<RocksDBEventForwarder> eventForwarder, Option<String> uniqueId) {
         super(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds,
                 partitionId, eventForwarder, uniqueId);
         this.store = store;
-        ((LoggedFileManager) fileManager()).log = new StoreLog(store, source, hadoopConf);
+        ((LoggedFileManager) fileManager()).log = log;
     }
 
     @Override

@@ -4,18 +4,25 @@ import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.checkpoint.Checkpoint;
 import io.raftlake.spark.fs.FsSettings;
 import io.raftlake.spark.fs.QuorumFiles;
+import io.raftlake.spark.log.Ahead;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.log.Logs.Partition;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathIOException;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
-/** The changelog of one store: found when it is needed first, and made by the first commit. */
-final class StoreLog {
+/** The changelog of one store: found ahead of the store's load, or when it is needed first, and made by the first commit. */
+public final class StoreLog {
+    private static final Logger LOG = LoggerFactory.getLogger(StoreLog.class);
+
     private final StateStoreId store;
     private final LogSource source;
     private final Configuration conf;
@@ -27,7 +34,11 @@ final class StoreLog {
     private long timeoutMs;
     private boolean isConfirmed;
 
-    StoreLog(StateStoreId store, LogSource source, Configuration conf) {
+    /** What {@link #openAhead} looks for, until the first one asks. */
+    private final AtomicReference<Ahead<Optional<Changelog>>> ahead = new AtomicReference<>();
+
+    /** Nothing is asked of the quorum yet. */
+    public StoreLog(StateStoreId store, LogSource source, Configuration conf) {
         this.store = store;
         this.source = source;
         this.conf = conf;
@@ -37,19 +48,60 @@ final class StoreLog {
         if (checkpoint == null) {
             Path path = new Path(store.checkpointRootLocation());
             RaftlakeFileSystem fileSystem = (RaftlakeFileSystem) path.getFileSystem(conf);
-            checkpoint = Checkpoint.around(fileSystem.files(), fileSystem.makeQualified(path), conf)
+            Checkpoint around = Checkpoint.around(fileSystem.files(), fileSystem.makeQualified(path), conf)
                     .orElseThrow(() -> new PathIOException(path.toString(),
                             "state lies in a checkpoint, and no file 'metadata' with the id of a query is here or above"));
             files = fileSystem.files();
             logs = source.open(fileSystem, conf);
-            topics = new StateTopics(fileSystem.files().space(), logs, checkpoint);
+            topics = new StateTopics(fileSystem.files().space(), logs, around);
             timeoutMs = FsSettings.of(conf).timeoutMs();
+            checkpoint = around;
         }
         return checkpoint;
     }
 
+    /**
+     * Looks in another thread for the changelog and for the places of its newest versions, then reads their changes: who opens a
+     * store loads it next. The first one who asks for the changelog waits for the look. Where it failed, or found nothing, that
+     * one looks again: a changelog may have been made since.
+     */
+    public void openAhead() {
+        Ahead<Optional<Changelog>> look = Ahead.of("the changelog of " + store, () -> {
+            Optional<Changelog> found = lookNow();
+            if (found.isPresent()) {
+                found.get().lookAhead();
+            }
+            return found;
+        });
+        ahead.set(look);
+        Ahead.of("the changes of " + store, () -> {
+            Optional<Changelog> found = look.get();
+            if (found.isPresent()) {
+                found.get().readAhead();
+            }
+            return found;
+        });
+    }
+
     /** Nothing where no version was ever committed to a log. */
-    synchronized Optional<Changelog> find() throws IOException {
+    Optional<Changelog> find() throws IOException {
+        Ahead<Optional<Changelog>> begun = ahead.getAndSet(null);
+        if (begun != null) {
+            try {
+                Optional<Changelog> found = begun.get();
+                if (found.isPresent()) {
+                    return found;
+                }
+            } catch (InterruptedIOException interrupted) {
+                throw interrupted;
+            } catch (IOException failed) {
+                LOG.debug("a look ahead at the state of {} failed, and is made again", store, failed);
+            }
+        }
+        return lookNow();
+    }
+
+    private synchronized Optional<Changelog> lookNow() throws IOException {
         if (changelog == null) {
             checkpoint();
             Optional<Partition> at = topics.find(store);

@@ -8,21 +8,20 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.raftlake.spark.kit.MemoryKeySpace;
 import io.raftlake.spark.kit.MemoryLogs;
+import io.raftlake.spark.kit.WatchedLogs;
+import io.raftlake.spark.kit.WatchedLogs.Asked;
+import io.raftlake.spark.kit.WatchedLogs.Before;
 import io.raftlake.spark.log.LogStartException;
-import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.log.Logs.LogRecord;
 import io.raftlake.spark.log.Logs.Partition;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.io.OutputStream;
-import java.lang.reflect.InvocationTargetException;
-import java.lang.reflect.Proxy;
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
@@ -39,17 +38,9 @@ class LogBlobInputTest {
     private static final byte[] CONTENT = bytes(30 * CHUNK + 17);
     private static final int WAIT_S = 10;
 
-    /** One fetch: from where, and whether the thread of the test made it. */
-    private record Asked(long offset, boolean isHere) {}
-
-    /** What a log does before it answers. */
-    private interface Before {
-        void answer(long offset) throws IOException;
-    }
-
     private final MemoryLogs logs = new MemoryLogs();
     private final Thread here = Thread.currentThread();
-    private final List<Asked> asked = new CopyOnWriteArrayList<>();
+    private WatchedLogs watched;
     private BlobUri blob;
 
     @BeforeEach
@@ -65,55 +56,62 @@ class LogBlobInputTest {
     }
 
     private LogBlobInput open(Before before) throws IOException {
-        Logs watched = (Logs) Proxy.newProxyInstance(getClass().getClassLoader(), new Class<?>[] {Logs.class}, (self, method, args) -> {
-            if (method.getName().equals("fetch")) {
-                asked.add(new Asked((long) args[1], Thread.currentThread() == here));
-                before.answer((long) args[1]);
-            }
-            try {
-                return method.invoke(logs, args);
-            } catch (InvocationTargetException thrown) {
-                throw thrown.getCause();
-            }
-        });
-        return new LogBlobInput(watched, blob);
+        watched = new WatchedLogs(logs, before);
+        return new LogBlobInput(watched.logs(), blob);
+    }
+
+    private LogBlobInput open() throws IOException {
+        return open(call -> {});
     }
 
     private List<Long> offsets() {
-        return asked.stream().map(Asked::offset).toList();
+        return watched.fetches().stream().map(Asked::offset).toList();
     }
 
     @Test
     void whoReadsOnIsFetchedForAheadAndNothingIsFetchedTwice() throws IOException {
-        try (LogBlobInput in = open(offset -> {})) {
+        try (LogBlobInput in = open()) {
             assertArrayEquals(CONTENT, in.readAllBytes());
             assertEquals(-1, in.read());
         }
         List<Long> sorted = offsets().stream().sorted().distinct().toList();
         assertEquals(sorted, offsets());
+        List<Asked> asked = watched.fetches();
         assertTrue(asked.size() >= 5, asked.toString());
-        // The first fetch tells nothing of the reader, the second one does.
-        assertEquals(List.of(true, true), asked.subList(0, 2).stream().map(Asked::isHere).toList());
-        assertTrue(asked.subList(2, asked.size()).stream().noneMatch(Asked::isHere), asked.toString());
+        // The first fetch tells nothing of the reader. The step to the second chunk does.
+        assertTrue(asked.get(0).isHere());
+        assertTrue(asked.stream().skip(1).noneMatch(Asked::isHere), asked.toString());
         assertTrue(sorted.get(sorted.size() - 1) < blob.first() + blob.chunks(), asked.toString());
     }
 
     @Test
     void whoReadsHereAndThereIsNotFetchedForAhead() throws IOException {
-        try (LogBlobInput in = open(offset -> {})) {
+        try (LogBlobInput in = open()) {
             for (int chunk : new int[] {29, 3, 15, 0}) {
                 in.seek((long) chunk * CHUNK + 5);
                 assertEquals(CONTENT[chunk * CHUNK + 5] & 0xFF, in.read());
             }
         }
-        assertTrue(asked.stream().allMatch(Asked::isHere), asked.toString());
+        assertTrue(watched.fetches().stream().allMatch(Asked::isHere), watched.fetches().toString());
         long first = blob.first();
         assertEquals(List.of(first, first + 29, first + 3, first + 15, first), offsets());
     }
 
     @Test
+    void theStepToTheSecondChunkBeginsTheFetchAhead() throws Exception {
+        CountDownLatch begun = new CountDownLatch(1);
+        try (LogBlobInput in = open(call -> holdUp(begun, begun))) {
+            in.readNBytes(CHUNK);
+            assertEquals(List.of(blob.first()), offsets());
+            in.read();
+            assertTrue(begun.await(WAIT_S, TimeUnit.SECONDS));
+            assertEquals(List.of(true, false), watched.fetches().stream().map(Asked::isHere).toList());
+        }
+    }
+
+    @Test
     void whoTurnsBackGetsWhatStandsThere() throws IOException {
-        try (LogBlobInput in = open(offset -> {})) {
+        try (LogBlobInput in = open()) {
             byte[] most = in.readNBytes(20 * CHUNK);
             assertArrayEquals(Arrays.copyOf(CONTENT, 20 * CHUNK), most);
             in.seek(CHUNK);
@@ -123,14 +121,13 @@ class LogBlobInputTest {
 
     @Test
     void anErrorOfAFetchAheadIsToldWhereItsPartIsRead() throws IOException {
-        try (LogBlobInput in = open(offset -> {})) {
+        try (LogBlobInput in = open()) {
             in.readNBytes(20 * CHUNK);
         }
         long third = offsets().get(2);
-        asked.clear();
-        LogBlobInput in = open(offset -> {
-            if (offset >= third) {
-                throw new LogStartException(new Partition(blob.topic(), blob.partition()), offset, offset + 1);
+        LogBlobInput in = open(call -> {
+            if (call.offset() >= third) {
+                throw new LogStartException(new Partition(blob.topic(), blob.partition()), call.offset(), call.offset() + 1);
             }
         });
         int readable = (int) (third - blob.first()) * CHUNK;
@@ -146,8 +143,8 @@ class LogBlobInputTest {
     void aCloseEndsTheFetchAhead() throws Exception {
         CountDownLatch begun = new CountDownLatch(1);
         CountDownLatch ended = new CountDownLatch(1);
-        LogBlobInput in = open(offset -> holdUp(begun, ended));
-        in.readNBytes(10 * CHUNK);
+        LogBlobInput in = open(call -> holdUp(begun, ended));
+        in.readNBytes(3 * CHUNK);
         assertTrue(begun.await(WAIT_S, TimeUnit.SECONDS));
         in.close();
         assertTrue(ended.await(WAIT_S, TimeUnit.SECONDS));
@@ -157,26 +154,17 @@ class LogBlobInputTest {
     void aReaderThatIsInterruptedWaitsNoLonger() throws Exception {
         CountDownLatch begun = new CountDownLatch(1);
         CountDownLatch ended = new CountDownLatch(1);
-        LogBlobInput in = open(offset -> holdUp(begun, ended));
-        in.readNBytes((int) (beginOf(2) - blob.first()) * CHUNK);
+        try (LogBlobInput whole = open()) {
+            whole.readAllBytes();
+        }
+        long second = offsets().get(1);
+        LogBlobInput in = open(call -> holdUp(begun, ended));
+        in.readNBytes((int) (second - blob.first()) * CHUNK);
         assertTrue(begun.await(WAIT_S, TimeUnit.SECONDS));
         here.interrupt();
         assertThrows(InterruptedIOException.class, in::read);
         assertTrue(Thread.interrupted());
         assertTrue(ended.await(WAIT_S, TimeUnit.SECONDS));
-    }
-
-    /** Where the third fetch begins, as a reader sees that reads on. */
-    private long beginOf(int fetch) throws IOException {
-        List<Asked> before = List.copyOf(asked);
-        asked.clear();
-        try (LogBlobInput in = open(offset -> {})) {
-            in.readAllBytes();
-        }
-        long found = offsets().get(fetch);
-        asked.clear();
-        asked.addAll(before);
-        return found;
     }
 
     /** Holds a fetch ahead up until its thread is interrupted; for so long at most that the test ends. */
@@ -208,13 +196,14 @@ class LogBlobInputTest {
         }
         long last = logs.append(at, List.of(LogRecord.of(mixed.indexKey().getBytes(), index.array())));
         blob = mixed.written(index.getLong(0), last, 30);
-        try (LogBlobInput in = open(offset -> {})) {
+        try (LogBlobInput in = open()) {
             byte[] content = in.readAllBytes();
             assertEquals(120, content.length);
             for (int chunk = 0; chunk < 30; chunk++) {
                 assertEquals(chunk, content[4 * chunk]);
             }
         }
+        List<Asked> asked = watched.fetches();
         assertTrue(asked.stream().anyMatch(each -> !each.isHere()), asked.toString());
         assertEquals(offsets().stream().distinct().count(), asked.size());
     }

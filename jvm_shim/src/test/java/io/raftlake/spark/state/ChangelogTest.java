@@ -6,6 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.raftlake.spark.kit.Spaces;
+import io.raftlake.spark.kit.WatchedLogs;
+import io.raftlake.spark.kit.WatchedLogs.Asked;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.log.Logs.LogRecord;
 import io.raftlake.spark.log.Logs.Numbered;
@@ -20,9 +22,11 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
@@ -260,5 +264,91 @@ class ChangelogTest {
         Changelog reader = open();
         open().trim(2);
         assertThrows(FileNotFoundException.class, () -> read(reader, place, 1));
+    }
+
+    // --- reading ahead -----------------------------------------------------------------------------------------------
+
+    /** What a load of the newest version does, behind a look and a read ahead. */
+    private WatchedLogs ahead(Consumer<Changelog> load) throws IOException {
+        WatchedLogs watched = new WatchedLogs(logs);
+        Changelog changelog = new Changelog(watched.logs(), at, 100, PIECE_BYTES);
+        changelog.lookAhead();
+        changelog.readAhead();
+        watched.forget();
+        load.accept(changelog);
+        return watched;
+    }
+
+    private static void load(Changelog changelog, Name newest, Map<Name, List<String>> replayed) {
+        try {
+            lineage(changelog, newest);
+            for (Map.Entry<Name, List<String>> each : replayed.entrySet()) {
+                assertEquals(Optional.of(each.getValue()), read(changelog, each.getKey()));
+            }
+        } catch (IOException error) {
+            throw new AssertionError(error);
+        }
+    }
+
+    @Test
+    void behindALookAndAReadAheadALoadAsksForNothing() throws IOException {
+        Changelog changelog = open();
+        List<Name> names = new ArrayList<>();
+        for (long version = 1; version <= 5; version++) {
+            Name name = new Name(version, "id" + version);
+            write(changelog, name, List.copyOf(names), "a" + version, "b" + version);
+            names.add(name);
+        }
+        Map<Name, List<String>> replayed = new LinkedHashMap<>();
+        for (Name name : names.subList(1, 5)) {
+            replayed.put(name, List.of("a" + name.version(), "b" + name.version()));
+        }
+        assertEquals(List.of(), ahead(loaded -> load(loaded, names.get(4), replayed)).asked());
+        // The first version of the lineage is in the snapshot. It is read where that is asked for.
+        Map<Name, List<String>> first = Map.of(names.get(0), List.of("a1", "b1"));
+        assertEquals(List.of(base), ahead(loaded -> load(loaded, names.get(4), first)).fetches().stream().map(Asked::offset).toList());
+    }
+
+    @Test
+    void aVersionInPiecesIsReadAheadFromItsFirstPiece() throws IOException {
+        Changelog changelog = open();
+        Name one = new Name(1, "x");
+        write(changelog, one, List.of(), "0");
+        Name two = new Name(2, "y");
+        List<String> changes = List.of("a", "b", "c", "d", "e");
+        write(changelog, two, List.of(one), changes.toArray(String[]::new));
+        // What a task left unfinished lies behind it.
+        Draft dead = changelog.draft(3, "dead");
+        for (String text : changes) {
+            dead.add(change(text));
+        }
+        assertEquals(List.of(), ahead(loaded -> load(loaded, two, Map.of(two, changes))).asked());
+    }
+
+    @Test
+    void aTrailerBehindTheChangesThatWereReadAheadTakesNothingFromThem() throws IOException {
+        Changelog changelog = new Changelog(logs, at, 100);
+        String large = "x".repeat(450_000);
+        List<Name> names = new ArrayList<>();
+        for (long version = 1; version <= 7; version++) {
+            Name name = new Name(version, "x");
+            write(changelog, name, List.copyOf(names), version + large);
+            names.add(name);
+        }
+        Map<Name, List<String>> replayed = Map.of(names.get(1), List.of(2 + large));
+        WatchedLogs watched = ahead(loaded -> load(loaded, names.get(6), replayed));
+        assertEquals(List.of(base + 13), watched.fetches().stream().map(Asked::offset).toList());
+    }
+
+    @Test
+    void whereNothingIsThereNothingIsReadAhead() throws IOException {
+        assertEquals(Optional.empty(), new Changelog(ahead(loaded -> {}).logs(), at, 100).find(new Name(1, "x")));
+        write(open(), new Name(1, null), List.of(), "format 1");
+        WatchedLogs watched = new WatchedLogs(logs);
+        Changelog changelog = new Changelog(watched.logs(), at, 100, PIECE_BYTES);
+        changelog.lookAhead();
+        watched.forget();
+        changelog.readAhead();
+        assertEquals(List.of(), watched.asked(), "places of format 1 are files");
     }
 }

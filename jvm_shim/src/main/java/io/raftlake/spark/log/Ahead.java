@@ -1,0 +1,57 @@
+package io.raftlake.spark.log;
+
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+
+/** What a thread of its own brings, for who will ask for it. */
+public final class Ahead<T> {
+    private static final ExecutorService THREADS = Executors.newCachedThreadPool(work -> {
+        Thread thread = new Thread(work, "raftlake-ahead");
+        thread.setDaemon(true);
+        return thread;
+    });
+
+    private final String what;
+    private final Future<T> brought;
+
+    private Ahead(String what, Future<T> brought) {
+        this.what = what;
+        this.brought = brought;
+    }
+
+    /** Brings what is asked for. */
+    @FunctionalInterface
+    public interface Bringing<T> {
+        T bring() throws IOException;
+    }
+
+    /** Begins at once. {@code what} stands in the error of who is interrupted. */
+    public static <T> Ahead<T> of(String what, Bringing<T> bringing) {
+        return new Ahead<>(what, THREADS.submit(bringing::bring));
+    }
+
+    /** Waits for it. What failed there is thrown here; InterruptedIOException where the caller is interrupted. */
+    public T get() throws IOException {
+        try {
+            return brought.get();
+        } catch (ExecutionException failed) {
+            if (failed.getCause() instanceof IOException error) {
+                throw error;
+            }
+            throw new IOException(failed.getCause().getMessage(), failed.getCause());
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+            brought.cancel(true);
+            throw new InterruptedIOException("interrupted while it waited for " + what);
+        }
+    }
+
+    /** Nobody will ask any more. */
+    public void cancel() {
+        brought.cancel(true);
+    }
+}
