@@ -61,6 +61,7 @@ final class StreamPlanner {
 
     /** The start of the last plan, and whether its batch is the one that only marks the place. */
     private SortedMap<TopicPartition, Long> plannedStart;
+    private SortedMap<TopicPartition, Long> plannedEnd;
     private boolean marksThePlace;
     private Long triggeredAtMs;
     private Long lookedAtMs;
@@ -132,16 +133,26 @@ final class StreamPlanner {
 
     /** The end of the next batch; {@code start} itself where there is nothing to read. */
     SortedMap<TopicPartition, Long> planEnd(SortedMap<TopicPartition, Long> start, ReadLimit limit) {
+        plannedStart = start;
+        plannedEnd = null;
+        plannedEnd = end(start, limit);
+        return plannedEnd;
+    }
+
+    private SortedMap<TopicPartition, Long> end(SortedMap<TopicPartition, Long> start, ReadLimit limit) {
         boolean isFirst = isFirstPlan;
         isFirstPlan = false;
-        plannedStart = start;
         marksThePlace = false;
+        SortedMap<TopicPartition, Long> now = null;
         if (isFirst) {
             requireRetained(start);
-        } else if (isIdle(start)) {
-            return start;
+        } else if (mayBeIdle(start)) {
+            now = view.latest(start.keySet());
+            if (now.equals(start)) {
+                return start;
+            }
         }
-        latest = endsFor(start);
+        latest = endsFor(start, now);
         SortedMap<TopicPartition, Long> ends = new TreeMap<>(latest);
         if (isFirst && initial != null) {
             for (TopicPartition partition : initial.lateBound()) {
@@ -168,21 +179,27 @@ final class StreamPlanner {
         return max == null ? ends : Ranges.limit(max, begin, ends);
     }
 
-    /** Whether the logs end where the next batch would start, in the partitions that were there a moment ago. */
-    private boolean isIdle(SortedMap<TopicPartition, Long> start) {
-        boolean lookedLately = lookedAtMs != null && nowMs.getAsLong() - lookedAtMs < LOOK_AGE_MS_MAX;
+    /** Whether the logs ended where the next batch would start, and the topics were looked at a moment ago. */
+    private boolean mayBeIdle(SortedMap<TopicPartition, Long> start) {
         // minOffsetsPerTrigger counts the time without news too.
         boolean mayWait = target == null && !isRealTime && options.offsetsPerTriggerMin() == null;
-        return lookedLately && mayWait && latest.equals(start) && view.latest(start.keySet()).equals(start);
+        return lookedLately() && mayWait && latest.equals(start);
     }
 
-    /** Committed ends of all partitions, none below its start. */
-    private SortedMap<TopicPartition, Long> endsFor(SortedMap<TopicPartition, Long> start) {
+    private boolean lookedLately() {
+        return lookedAtMs != null && nowMs.getAsLong() - lookedAtMs < LOOK_AGE_MS_MAX;
+    }
+
+    /** Committed ends of all partitions, none below its start. {@code now}: those of some, which were just asked; or null. */
+    private SortedMap<TopicPartition, Long> endsFor(
+            SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> now) {
         SortedSet<TopicPartition> assigned = view.look();
         lookedAtMs = nowMs.getAsLong();
+        Set<String> again = recreatedTopics();
         SortedMap<TopicPartition, Long> ends;
         if (target == null) {
-            ends = view.latest(assigned);
+            boolean areAllKnown = now != null && now.keySet().equals(assigned) && again.isEmpty();
+            ends = areAllKnown ? now : view.latest(assigned);
         } else {
             ends = new TreeMap<>();
             for (TopicPartition partition : assigned) {
@@ -193,7 +210,7 @@ final class StreamPlanner {
             }
         }
         reportGone(without(start.keySet(), ends.keySet()));
-        return withoutLost(start, ends);
+        return withoutLost(start, ends, again);
     }
 
     /**
@@ -201,8 +218,7 @@ final class StreamPlanner {
      * Data is lost where an end is proven to lie below the start, or the name's topic has another id.
      */
     private SortedMap<TopicPartition, Long> withoutLost(
-            SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> ends) {
-        Set<String> again = recreatedTopics();
+            SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> ends, Set<String> again) {
         List<TopicPartition> behind =
                 ends.keySet().stream().filter(each -> ends.get(each) < start.getOrDefault(each, 0L)).toList();
         SortedMap<TopicPartition, Long> proven = view.provenLatest(behind);
@@ -277,7 +293,10 @@ final class StreamPlanner {
         if (start.equals(end)) {
             return List.of();
         }
-        view.look();
+        boolean wasJustPlanned = start.equals(plannedStart) && end.equals(plannedEnd) && lookedLately();
+        if (!wasJustPlanned) {
+            view.look();
+        }
         view.topicIds().forEach(topicIds::putIfAbsent);
         SortedMap<TopicPartition, Long> added = startOfAdded(without(end.keySet(), start.keySet()));
         reportGone(without(start.keySet(), end.keySet()));

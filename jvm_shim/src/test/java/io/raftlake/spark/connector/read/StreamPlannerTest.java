@@ -37,6 +37,7 @@ class StreamPlannerTest {
         private String id = "id-1";
         private long youngFrom = -1;
         private int looks;
+        private int asked;
 
         FakeView() {
             super(null, null);
@@ -80,6 +81,7 @@ class StreamPlannerTest {
 
         @Override
         SortedMap<TopicPartition, Long> latest(Collection<TopicPartition> partitions) {
+            asked++;
             return of(ends, partitions);
         }
 
@@ -257,6 +259,59 @@ class StreamPlannerTest {
         nowMs++;
         assertEquals(at(10), end(at(10)));
         assertEquals(looks + 1, view.looks);
+    }
+
+    /** Of the end of a batch and its tasks: how often topics were looked at, and ends asked for. */
+    private List<Integer> questions(SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> expected) {
+        int looks = view.looks;
+        int asked = view.asked;
+        assertEquals(expected, end(start));
+        planner.planTasks(start, expected);
+        return List.of(view.looks - looks, view.asked - asked);
+    }
+
+    @Test
+    void aBatchLooksOnceAtTopicsAndAsksOnceForEnds() {
+        view.log(0, 0, 10);
+        plan("startingOffsets", "earliest");
+        end(at(0));
+        view.log(0, 0, 12);
+        assertEquals(List.of(1, 1), questions(at(10), at(12)));
+        // A partition that is new has to be asked for.
+        view.log(0, 0, 13);
+        view.log(1, 0, 4);
+        assertEquals(List.of(1, 2), questions(at(12), at(13, 4)));
+        assertEquals(List.of("[0, 4) of t-1", "[12, 13) of t-0"), ranges(at(12), at(13, 4)).stream().sorted().toList());
+    }
+
+    @Test
+    void theTasksOfAnotherBatchThanTheOneThatWasJustPlannedNeedALook() {
+        view.log(0, 0, 10);
+        plan("startingOffsets", "earliest");
+        end(at(0));
+        int looks = view.looks;
+        ranges(at(0), at(10));
+        assertEquals(looks, view.looks);
+        ranges(at(0), at(9));
+        assertEquals(looks + 1, view.looks, "another end");
+        ranges(at(1), at(10));
+        assertEquals(looks + 2, view.looks, "another start");
+        nowMs += 1_000;
+        ranges(at(0), at(10));
+        assertEquals(looks + 3, view.looks, "a second ago");
+    }
+
+    @Test
+    void endsOfATopicThatWasCreatedAgainAreAskedForAnew() {
+        view.log(0, 0, 10);
+        plan("startingOffsets", "earliest", "failOnDataLoss", "false");
+        planner.initialOffsets();
+        end(at(0));
+        int asked = view.asked;
+        view.id = "id-2";
+        view.log(0, 2, 20);
+        assertEquals(at(2), end(at(10)));
+        assertEquals(asked + 2, view.asked, "the ends from before the look may be those of either topic");
     }
 
     @Test
