@@ -55,6 +55,7 @@ class Sink:
             "topics": dict(self.last.topics),
             "committedMs": self.last.at_ms,
             "committedBy": self.last.run,
+            "isReplanned": self.last.is_replanned,
             "owner": {
                 "run": self.owner.run,
                 "query": self.owner.query,
@@ -107,6 +108,9 @@ def show(
         ["query", owner.query],
         ["open transactions", str(len(left))],
     ]
+    if last.is_replanned:
+        what = f"batch {last.batch} was planned anew, with other rows: `raftlake sinks forget {name}` lets it be written"
+        rows.append(["refused", what])
     print_table([f"Sink {name}", ""], rows if last.batch >= 0 else [rows[0], *rows[4:]])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,6 +74,15 @@ def test_one_sink_is_shown_with_what_it_has_left_open(space: FakeKeys) -> None:
     assert (told["batch"], told["committedMs"], told["committedBy"]) == (41, 2000, "run-1")
     assert [each["transactionalId"] for each in told["openTransactions"]] == ["raftlake-sink.a.a%2Fb.3.0.1"]
     assert "none is visible yet" in run("show", "c")
+
+
+def test_a_batch_that_is_refused_is_shown(space: FakeKeys) -> None:
+    assert "planned anew" not in run("show", "a/b")
+    assert json.loads(run("list", "--json"))[0]["isReplanned"] is False
+    space.txn({}, [Put(keys.batch_key("a/b"), keys.encode(replace(BATCH, is_replanned=True)))])
+    shown = run("show", "a/b")
+    assert "batch 41 was planned anew, with other rows: `raftlake sinks forget a/b` lets it be written" in shown
+    assert json.loads(run("show", "a/b", "--json"))["isReplanned"] is True
 
 
 def test_a_sink_is_forgotten_with_what_it_has_left_open(space: FakeKeys) -> None:
