@@ -59,9 +59,11 @@ final class StreamPlanner {
 
     private boolean isRealTime;
 
-    /** The start of the last plan, and whether its batch is the one that only marks the place. */
+    /** The start of the last plan, and its end; null where the tasks were planned, or planning failed. */
     private SortedMap<TopicPartition, Long> plannedStart;
     private SortedMap<TopicPartition, Long> plannedEnd;
+
+    /** Whether the batch of the last plan is the one that only marks the place. */
     private boolean marksThePlace;
     private Long triggeredAtMs;
     private Long lookedAtMs;
