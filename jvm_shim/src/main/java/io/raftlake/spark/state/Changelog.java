@@ -1,5 +1,6 @@
 package io.raftlake.spark.state;
 
+import io.raftlake.spark.log.Ahead;
 import io.raftlake.spark.log.LogStartException;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.log.Logs.Fetched;
@@ -11,12 +12,15 @@ import io.raftlake.spark.state.Trailer.Ancestor;
 import io.raftlake.spark.state.Trailer.Piece;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The changes of one state store's partition: a partition of a topic, in which each version is one atomic batch, or several of
@@ -37,6 +41,7 @@ final class Changelog {
     /** What a topic takes as one batch at most; a single change may be larger than a piece. */
     static final int BATCH_BYTES_MAX = 8 << 20;
 
+    private static final Logger LOG = LoggerFactory.getLogger(Changelog.class);
     private static final int FETCH_BYTES = 4 << 20;
     private static final int WAIT_MS = 500;
 
@@ -54,8 +59,8 @@ final class Changelog {
     private List<Numbered> window = List.of();
     private int cursor;
 
-    /** The first change that a load of the newest version reads; -1 where nobody looked, or nothing is there. */
-    private volatile long firstAhead = -1;
+    /** The changes that a load of the newest version reads first, until a read takes them. */
+    private Ahead<List<Numbered>> ahead;
 
     private volatile long trimmedTo;
 
@@ -226,22 +231,35 @@ final class Changelog {
         }
     }
 
-    /** Finds where the newest version and those before it lie. */
+    /** Finds where the newest version and those before it lie, and begins to read their changes, as far as one fetch reaches. */
     void lookAhead() throws IOException {
         walkBack((trailer, offset) -> {
             remember(trailer, offset);
             if (trailer.isLast() && trailer.id() != null) {
-                firstAhead = firstToRead(trailer, offset);
+                readAhead(firstToRead(trailer, offset));
             }
             return trailer.isLast();
         });
     }
 
-    /** Reads the changes that {@link #lookAhead} found, as far as one fetch reaches. Who reads records waits for it. */
-    synchronized void readAhead() throws IOException {
-        if (firstAhead >= 0) {
-            window = await(firstAhead, FETCH_BYTES);
+    private synchronized void readAhead(long first) {
+        ahead = Ahead.of("the changes of " + this, () -> await(first, FETCH_BYTES));
+    }
+
+    /** Waits for what is read ahead, if anything is. What failed there is asked for again by the one who needs it. */
+    private void takeAhead() throws InterruptedIOException {
+        Ahead<List<Numbered>> begun = ahead;
+        ahead = null;
+        if (begun == null) {
+            return;
+        }
+        try {
+            window = begun.get();
             cursor = -1;
+        } catch (InterruptedIOException interrupted) {
+            throw interrupted;
+        } catch (IOException failed) {
+            LOG.debug("changes of {} could not be read ahead", this, failed);
         }
     }
 
@@ -279,7 +297,8 @@ final class Changelog {
     }
 
     /** The record if it is among those that were read last, else null. */
-    private synchronized Numbered held(long offset) {
+    private synchronized Numbered held(long offset) throws InterruptedIOException {
+        takeAhead();
         if (cursor + 1 < window.size() && window.get(cursor + 1).offset() == offset) {
             return window.get(++cursor);
         }
@@ -321,8 +340,12 @@ final class Changelog {
         throw new QuorumUnavailableException(this + ": no node had offset " + offset + " within " + timeoutMs + " ms");
     }
 
-    /** Lets go of the records that were read last. */
+    /** Lets go of the records that were read last, and of those that are read ahead. */
     synchronized void release() {
+        if (ahead != null) {
+            ahead.cancel();
+            ahead = null;
+        }
         window = List.of();
         cursor = 0;
     }

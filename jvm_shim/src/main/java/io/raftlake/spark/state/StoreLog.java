@@ -61,26 +61,18 @@ public final class StoreLog {
     }
 
     /**
-     * Looks in another thread for the changelog and for the places of its newest versions, then reads their changes: who opens a
-     * store loads it next. The first one who asks for the changelog waits for the look. Where it failed, or found nothing, that
+     * Looks in another thread for the changelog and for the places of its newest versions, and has their changes read: who opens
+     * a store loads it next. The first one who asks for the changelog waits for the look. Where it failed, or found nothing, that
      * one looks again: a changelog may have been made since.
      */
     public void openAhead() {
-        Ahead<Optional<Changelog>> look = Ahead.of("the changelog of " + store, () -> {
+        ahead.set(Ahead.of("the changelog of " + store, () -> {
             Optional<Changelog> found = lookNow();
             if (found.isPresent()) {
                 found.get().lookAhead();
             }
             return found;
-        });
-        ahead.set(look);
-        Ahead.of("the changes of " + store, () -> {
-            Optional<Changelog> found = look.get();
-            if (found.isPresent()) {
-                found.get().readAhead();
-            }
-            return found;
-        });
+        }));
     }
 
     /** Nothing where no version was ever committed to a log. */

@@ -19,6 +19,7 @@ import io.raftlake.spark.state.Trailer.Ancestor;
 import io.raftlake.spark.state.Trailer.Piece;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -26,9 +27,14 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Random;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 /** Versions in a partition: layout, pieces, attempts that do not count, places, trimming. */
 class ChangelogTest {
@@ -268,15 +274,17 @@ class ChangelogTest {
 
     // --- reading ahead -----------------------------------------------------------------------------------------------
 
-    /** What a load of the newest version does, behind a look and a read ahead. */
-    private WatchedLogs ahead(Consumer<Changelog> load) throws IOException {
+    /** What a load of the newest version asks for itself, behind a look ahead. */
+    private List<Asked> ahead(Consumer<Changelog> load) throws IOException {
         WatchedLogs watched = new WatchedLogs(logs);
-        Changelog changelog = new Changelog(watched.logs(), at, 100, PIECE_BYTES);
-        changelog.lookAhead();
-        changelog.readAhead();
+        Changelog changelog = lookedAhead(watched);
         watched.forget();
         load.accept(changelog);
-        return watched;
+        return watched.asked().stream().filter(Asked::isHere).toList();
+    }
+
+    private static List<Long> offsets(List<Asked> asked) {
+        return asked.stream().map(Asked::offset).toList();
     }
 
     private static void load(Changelog changelog, Name newest, Map<Name, List<String>> replayed) {
@@ -303,10 +311,10 @@ class ChangelogTest {
         for (Name name : names.subList(1, 5)) {
             replayed.put(name, List.of("a" + name.version(), "b" + name.version()));
         }
-        assertEquals(List.of(), ahead(loaded -> load(loaded, names.get(4), replayed)).asked());
+        assertEquals(List.of(), ahead(loaded -> load(loaded, names.get(4), replayed)));
         // The first version of the lineage is in the snapshot. It is read where that is asked for.
         Map<Name, List<String>> first = Map.of(names.get(0), List.of("a1", "b1"));
-        assertEquals(List.of(base), ahead(loaded -> load(loaded, names.get(4), first)).fetches().stream().map(Asked::offset).toList());
+        assertEquals(List.of(base), offsets(ahead(loaded -> load(loaded, names.get(4), first))));
     }
 
     @Test
@@ -322,33 +330,107 @@ class ChangelogTest {
         for (String text : changes) {
             dead.add(change(text));
         }
-        assertEquals(List.of(), ahead(loaded -> load(loaded, two, Map.of(two, changes))).asked());
+        assertEquals(List.of(), ahead(loaded -> load(loaded, two, Map.of(two, changes))));
     }
 
     @Test
     void aTrailerBehindTheChangesThatWereReadAheadTakesNothingFromThem() throws IOException {
         Changelog changelog = new Changelog(logs, at, 100);
-        String large = "x".repeat(450_000);
+        // They are more than one fetch takes, compressed ones too.
         List<Name> names = new ArrayList<>();
-        for (long version = 1; version <= 7; version++) {
+        for (long version = 1; version <= 15; version++) {
             Name name = new Name(version, "x");
-            write(changelog, name, List.copyOf(names), version + large);
+            write(changelog, name, List.copyOf(names), letters(version));
             names.add(name);
         }
-        Map<Name, List<String>> replayed = Map.of(names.get(1), List.of(2 + large));
-        WatchedLogs watched = ahead(loaded -> load(loaded, names.get(6), replayed));
-        assertEquals(List.of(base + 13), watched.fetches().stream().map(Asked::offset).toList());
+        Map<Name, List<String>> replayed = Map.of(names.get(1), List.of(letters(2)));
+        assertEquals(List.of(base + 29), offsets(ahead(loaded -> load(loaded, names.get(14), replayed))));
+    }
+
+    /** Many of them that tell nothing of each other. */
+    private static String letters(long seed) {
+        return new Random(seed).ints(450_000, '!', '~' + 1)
+                .collect(StringBuilder::new, StringBuilder::appendCodePoint, StringBuilder::append)
+                .toString();
     }
 
     @Test
-    void whereNothingIsThereNothingIsReadAhead() throws IOException {
-        assertEquals(Optional.empty(), new Changelog(ahead(loaded -> {}).logs(), at, 100).find(new Name(1, "x")));
-        write(open(), new Name(1, null), List.of(), "format 1");
+    void whatCouldNotBeReadAheadIsAskedForAgain() throws IOException {
+        Name name = new Name(1, "x");
+        write(open(), name, List.of(), "a");
+        AtomicInteger refused = new AtomicInteger();
+        Changelog changelog = lookedAhead(new WatchedLogs(logs, call -> {
+            if (!call.isHere()) {
+                refused.incrementAndGet();
+                throw new IOException("nobody is there");
+            }
+        }));
+        load(changelog, name, Map.of(name, List.of("a")));
+        assertEquals(1, refused.get());
+    }
+
+    /** A changelog whose fetch ahead is never answered. */
+    private final class HeldUp {
+        private final CountDownLatch begun = new CountDownLatch(1);
+        private final CountDownLatch ended = new CountDownLatch(1);
+        private final Changelog changelog;
+
+        private HeldUp() throws Exception {
+            changelog = lookedAhead(new WatchedLogs(logs, this::hold));
+            assertTrue(begun.await(30, TimeUnit.SECONDS));
+        }
+
+        private void hold(Asked call) throws InterruptedException {
+            if (!call.isHere()) {
+                begun.countDown();
+                try {
+                    new CountDownLatch(1).await();
+                } finally {
+                    ended.countDown();
+                }
+            }
+        }
+    }
+
+    @Test
+    @Timeout(60)
+    void whoIsInterruptedWaitsNoLongerForAReadAhead() throws Exception {
+        Name name = new Name(1, "x");
+        write(open(), name, List.of(), "a");
+        HeldUp held = new HeldUp();
+        Thread.currentThread().interrupt();
+        assertThrows(InterruptedIOException.class, () -> read(held.changelog, name));
+        assertTrue(Thread.interrupted());
+        assertTrue(held.ended.await(30, TimeUnit.SECONDS), "its fetch has ended, too");
+    }
+
+    @Test
+    @Timeout(60)
+    void aCommitEndsAReadAheadThatNobodyAskedFor() throws Exception {
+        write(open(), new Name(1, "x"), List.of(), "a");
+        HeldUp held = new HeldUp();
+        Name two = new Name(2, "y");
+        write(held.changelog, two, List.of(), "b");
+        assertTrue(held.ended.await(30, TimeUnit.SECONDS));
+        load(held.changelog, two, Map.of(two, List.of("b")));
+    }
+
+    @Test
+    void aLookAheadThatFindsNothingReadsNothing() throws IOException {
+        assertEquals(Optional.empty(), lookedAhead(new WatchedLogs(logs)).find(new Name(1, "x")));
+    }
+
+    @Test
+    void placesOfFormat1AreFilesAndNothingIsReadAhead() throws IOException {
+        List<Piece> place = write(open(), new Name(1, null), List.of(), "a");
         WatchedLogs watched = new WatchedLogs(logs);
+        assertEquals(List.of("a"), read(lookedAhead(watched), place, 1));
+        assertEquals(List.of(), watched.fetches().stream().filter(call -> !call.isHere()).toList());
+    }
+
+    private Changelog lookedAhead(WatchedLogs watched) throws IOException {
         Changelog changelog = new Changelog(watched.logs(), at, 100, PIECE_BYTES);
         changelog.lookAhead();
-        watched.forget();
-        changelog.readAhead();
-        assertEquals(List.of(), watched.asked(), "places of format 1 are files");
+        return changelog;
     }
 }
