@@ -8,6 +8,7 @@ CLIENT = ("log.KafkaLogsTest",)
 BATCHES = ("log.BatchesTest",)
 BLOBS = ("fs.LogBlobTest", "fs.LogBlobRoomTest")
 INPUTS = ("fs.LogBlobInputTest",)
+COPIES = ("fs.LocalCopyTest",)
 
 LOG_MUTANTS = (
     # --- appends ---
@@ -229,5 +230,69 @@ LOG_MUTANTS = (
         "return files == null ? quorum : files;",
         "return quorum == null ? files : quorum;",
         BLOBS,
+    ),
+    JvmMutant(
+        "checksum-of-what-was-there-before-stays",
+        "Hadoop says that a copy is damaged",
+        "fs/LocalCopy.java",
+        'new File(file.getParentFile(), "." + file.getName() + ".crc")',
+        'new File(file.getParentFile(), file.getName() + ".crc")',
+        COPIES,
+    ),
+    JvmMutant(
+        "half-a-local-copy-stays",
+        "a store opens a snapshot that is cut off",
+        "fs/LocalCopy.java",
+        "            file.delete();\n",
+        "",
+        COPIES,
+    ),
+    JvmMutant(
+        "copy-deletes-what-it-could-not-open",
+        "a file is lost for a copy that never began",
+        "fs/LocalCopy.java",
+        "        OutputStream out = new FileOutputStream(file);\n        try (out) {\n",
+        "        try (OutputStream out = new FileOutputStream(file)) {\n",
+        COPIES,
+    ),
+    JvmMutant(
+        "copies-of-other-file-systems-are-local",
+        "a copy for another file system lands on the local disk",
+        "fs/LocalCopy.java",
+        'scheme == null || scheme.equals("file")',
+        "scheme == null || !scheme.isEmpty()",
+        COPIES,
+    ),
+    JvmMutant(
+        "copy-makes-no-directories",
+        "a first restore fails where Hadoop's copy made the directory",
+        "fs/LocalCopy.java",
+        "        Files.createDirectories(file.getParentFile().toPath());\n",
+        "",
+        COPIES,
+    ),
+    JvmMutant(
+        "a-moved-file-stays",
+        "a file that was moved to the local disk is there twice",
+        "RaftlakeFileSystem.java",
+        "deleteSource ? Optional.empty() : LocalCopy.of(target)",
+        "LocalCopy.of(target)",
+        COPIES,
+    ),
+    JvmMutant(
+        "transfer-begins-with-the-chunk",
+        "bytes that were read are handed out again",
+        "fs/Content.java",
+        "            int some = chunk.length - at;\n            out.write(chunk, at, some);\n",
+        "            int some = chunk.length - at;\n            out.write(chunk, 0, some);\n",
+        COPIES,
+    ),
+    JvmMutant(
+        "transfer-leaves-the-position",
+        "who goes on behind a transfer reads all again",
+        "fs/Content.java",
+        "        return position - first;",
+        "        long sent = position - first;\n        position = first;\n        return sent;",
+        COPIES,
     ),
 )

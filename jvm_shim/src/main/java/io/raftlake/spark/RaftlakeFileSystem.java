@@ -1,14 +1,17 @@
 package io.raftlake.spark;
 
 import io.raftlake.spark.fs.FsSettings;
+import io.raftlake.spark.fs.LocalCopy;
 import io.raftlake.spark.fs.QuorumFiles;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.quorum.HttpKeySpace;
 import io.raftlake.spark.quorum.KeySpace;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.InputStream;
 import java.net.URI;
 import java.util.EnumSet;
+import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CommonPathCapabilities;
 import org.apache.hadoop.fs.CreateFlag;
@@ -98,6 +101,33 @@ public class RaftlakeFileSystem extends FileSystem {
     public FSDataInputStream open(Path path, int bufferSize) throws IOException {
         statistics.incrementReadOps(1);
         return new FSDataInputStream(files.open(whole(path)));
+    }
+
+    /**
+     * A file comes chunk by chunk, with one request less than Hadoop makes: state is restored by this. The local file has no
+     * checksum beside it, since bytes are checked before they are written. Directories, and moves, go Hadoop's way.
+     */
+    @Override
+    public void copyToLocalFile(boolean deleteSource, Path source, Path target, boolean useRawLocalFileSystem) throws IOException {
+        Optional<LocalCopy> copy = deleteSource ? Optional.empty() : LocalCopy.of(target);
+        InputStream content = copy.isEmpty() ? null : contentOf(source);
+        if (content == null) {
+            super.copyToLocalFile(deleteSource, source, target, useRawLocalFileSystem);
+            return;
+        }
+        statistics.incrementReadOps(1);
+        try (content) {
+            copy.get().take(content);
+        }
+    }
+
+    /** Null where no file is. */
+    private InputStream contentOf(Path path) throws IOException {
+        try {
+            return files.open(whole(path));
+        } catch (FileNotFoundException missing) {
+            return null;
+        }
     }
 
     @Override

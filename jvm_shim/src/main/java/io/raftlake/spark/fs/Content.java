@@ -2,6 +2,7 @@ package io.raftlake.spark.fs;
 
 import java.io.EOFException;
 import java.io.IOException;
+import java.io.OutputStream;
 import org.apache.hadoop.fs.FSExceptionMessages;
 import org.apache.hadoop.fs.FSInputStream;
 import org.apache.hadoop.fs.FileSystem;
@@ -80,16 +81,36 @@ final class Content extends FSInputStream {
         if (where >= length) {
             return -1;
         }
-        int wanted = (int) (where / chunkBytes);
-        if (wanted != number) {
-            chunk = chunks.read(wanted);
-            number = wanted;
-        }
+        hold(where);
         int at = (int) (where % chunkBytes);
         int some = Math.min(count, chunk.length - at);
         System.arraycopy(chunk, at, into, from, some);
         statistics.incrementBytesRead(some);
         return some;
+    }
+
+    private void hold(long where) throws IOException {
+        int wanted = (int) (where / chunkBytes);
+        if (wanted != number) {
+            chunk = chunks.read(wanted);
+            number = wanted;
+        }
+    }
+
+    /** Chunk by chunk, as they are. */
+    @Override
+    public synchronized long transferTo(OutputStream out) throws IOException {
+        requireOpen();
+        long first = position;
+        while (position < length) {
+            hold(position);
+            int at = (int) (position % chunkBytes);
+            int some = chunk.length - at;
+            out.write(chunk, at, some);
+            statistics.incrementBytesRead(some);
+            position += some;
+        }
+        return position - first;
     }
 
     @Override
