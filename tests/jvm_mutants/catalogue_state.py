@@ -8,6 +8,8 @@ LOG = ("state.ChangelogTest",)
 TOPICS = ("state.StateTopicsTest",)
 COLLECTOR = ("state.StateCollectorTest",)
 PROVIDER = ("state.QuorumStateTest",)
+FILES_AHEAD = ("fs.ReadAheadTest",)
+SNAPSHOT = ("state.SnapshotTest",)
 FINDING = ("state.StoreLogTest",)
 
 STATE_MUTANTS = (
@@ -238,5 +240,118 @@ STATE_MUTANTS = (
         "            files = fileSystem.files();\n",
         "            checkpoint = around;\n            files = fileSystem.files();\n",
         FINDING,
+    ),
+    # --- the files of a snapshot, read ahead of a load ---
+    JvmMutant(
+        "room-of-a-file-that-was-read-ahead-is-lost",
+        "an executor reads nothing ahead any more",
+        "fs/FilesAhead.java",
+        "            room.addAndGet(found.bytes());\n",
+        "",
+        FILES_AHEAD,
+    ),
+    JvmMutant(
+        "file-that-was-read-ahead-is-handed-out-for-ever",
+        "the content of a deleted file stays, and its memory",
+        "fs/FilesAhead.java",
+        "waiting.remove(at.key())",
+        "waiting.get(at.key())",
+        FILES_AHEAD,
+    ),
+    JvmMutant(
+        "forgotten-file-is-read-on",
+        "a task that is over goes on fetching its snapshot",
+        "fs/FilesAhead.java",
+        "            found.content().cancel();\n",
+        "",
+        FILES_AHEAD,
+    ),
+    JvmMutant(
+        "file-is-read-ahead-twice",
+        "two looks at one store fetch its snapshot twice",
+        "fs/FilesAhead.java",
+        "if (!waiting.containsKey(file.at().key())) {",
+        "if (!file.at().key().isEmpty()) {",
+        FILES_AHEAD,
+    ),
+    JvmMutant(
+        "all-files-are-read-ahead",
+        "a large snapshot fills the memory of an executor",
+        "fs/FilesAhead.java",
+        "if (room.addAndGet(-file.bytes()) < 0) {",
+        "if (room.addAndGet(-file.bytes()) == Long.MIN_VALUE) {",
+        FILES_AHEAD,
+    ),
+    JvmMutant(
+        "closed-reader-begins-again",
+        "files of a store that was loaded meanwhile stay in memory",
+        "fs/ReadAhead.java",
+        "        isClosed = true;\n",
+        "",
+        FILES_AHEAD,
+    ),
+    JvmMutant(
+        "large-file-is-read-ahead",
+        "a file fills more memory than was reserved",
+        "fs/QuorumFiles.java",
+        "if (content.available() > bytesMax) {",
+        "if (content.available() < 0) {",
+        FILES_AHEAD,
+    ),
+    JvmMutant(
+        "fenced-files-have-nothing-ahead",
+        "checkpoint managers read a zip again",
+        "fs/QuorumFiles.java",
+        "settings, statistics, ahead, fence);",
+        "settings, statistics, new FilesAhead(AHEAD_ROOM), fence);",
+        FILES_AHEAD,
+    ),
+    JvmMutant(
+        "oldest-snapshot-is-read-ahead",
+        "a load waits for its snapshot, and another one takes the memory",
+        "state/Snapshot.java",
+        "comparingLong(Name::version).reversed()",
+        "comparingLong(Name::version)",
+        SNAPSHOT,
+    ),
+    JvmMutant(
+        "newest-version-has-no-snapshot",
+        "a load right behind a snapshot waits for it",
+        "state/Changelog.java",
+        "                found.add(new Name(trailer.version(), trailer.id()));\n",
+        "",
+        SNAPSHOT,
+    ),
+    JvmMutant(
+        "ancestors-have-no-snapshots",
+        "only a load right behind a snapshot finds it read",
+        "state/Changelog.java",
+        "                trailer.lineage().forEach(one -> found.add(new Name(one.version(), one.id())));\n",
+        "",
+        SNAPSHOT,
+    ),
+    JvmMutant(
+        "load-keeps-what-it-did-not-read",
+        "megabytes of another snapshot stay in the memory of an executor",
+        "state/LoggedRocksDb.java",
+        "            log.loaded();\n",
+        "",
+        SNAPSHOT,
+    ),
+    JvmMutant(
+        "closed-store-keeps-its-snapshot",
+        "a store that was opened for nothing keeps megabytes",
+        "QuorumStateStoreProvider.java",
+        "                log.loaded();\n",
+        "",
+        SNAPSHOT,
+    ),
+    JvmMutant(
+        "late-look-keeps-its-snapshot",
+        "a look that ends behind the load keeps megabytes",
+        "state/StoreLog.java",
+        "                if (isLoaded) {\n                    loaded();\n                }\n",
+        "",
+        SNAPSHOT,
     ),
 )

@@ -78,6 +78,9 @@ public class QuorumStateStoreProvider extends RocksDBStateStoreProvider {
         try {
             super.close();
         } finally {
+            if (isOurs) {
+                log.loaded();
+            }
             if (standby != null) {
                 standby.closed(stateStoreId());
                 standby = null;

@@ -113,6 +113,16 @@ final class Content extends FSInputStream {
         return position - first;
     }
 
+    /** Into one array of the right size. */
+    @Override
+    public synchronized byte[] readAllBytes() throws IOException {
+        requireOpen();
+        byte[] all = new byte[Math.toIntExact(length - position)];
+        readFully(position, all);
+        position = length;
+        return all;
+    }
+
     @Override
     public synchronized void seek(long where) throws IOException {
         requireOpen();

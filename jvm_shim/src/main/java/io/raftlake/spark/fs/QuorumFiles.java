@@ -9,6 +9,7 @@ import java.io.OutputStream;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CompositeCrcFileChecksum;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
@@ -35,6 +36,9 @@ public final class QuorumFiles {
 
     private static final int REPLICATION = 1;
 
+    /** Bytes of files that are read ahead, in a process. */
+    private static final AtomicLong AHEAD_ROOM = new AtomicLong(64L << 20);
+
     private final Namespace names;
     private final Moves moves;
     private final Deletions deletions;
@@ -42,6 +46,7 @@ public final class QuorumFiles {
     private final Blobs blobs;
     private final FsSettings settings;
     private final FileSystem.Statistics statistics;
+    private final FilesAhead ahead;
 
     /** {@code logs} is null where none are set. Starts the collection of orphaned blobs where one is due. */
     public static QuorumFiles open(String pipeline, FsSettings settings, KeySpace space, Logs logs, Configuration conf,
@@ -53,15 +58,16 @@ public final class QuorumFiles {
         if (store != null) {
             new BlobCollector(space, store, settings.orphanAgeMs()).startIfDue(pipeline, System.currentTimeMillis());
         }
-        return new QuorumFiles(space, new Blobs(space, store), settings, statistics, Fence.NONE);
+        return new QuorumFiles(space, new Blobs(space, store), settings, statistics, new FilesAhead(AHEAD_ROOM), Fence.NONE);
     }
 
     private QuorumFiles(
-            KeySpace space, Blobs blobs, FsSettings settings, FileSystem.Statistics statistics, Fence fence) {
+            KeySpace space, Blobs blobs, FsSettings settings, FileSystem.Statistics statistics, FilesAhead ahead, Fence fence) {
         this.space = space;
         this.blobs = blobs;
         this.settings = settings;
         this.statistics = statistics;
+        this.ahead = ahead;
         this.names = new Namespace(space, blobs, fence);
         this.moves = new Moves(names);
         this.deletions = new Deletions(names);
@@ -69,19 +75,39 @@ public final class QuorumFiles {
 
     /** The same files for a writer each of whose changes must find {@code fence} true. */
     public QuorumFiles fenced(Fence fence) {
-        return new QuorumFiles(space, blobs, settings, statistics, fence);
+        return new QuorumFiles(space, blobs, settings, statistics, ahead, fence);
     }
 
     public KeySpace space() {
         return space;
     }
 
-    private static Location at(Path path) throws IOException {
+    static Location at(Path path) throws IOException {
         return Location.of(path.toUri().getAuthority(), path.toUri().getPath());
+    }
+
+    /** For one who knows which files will be opened soon. */
+    public ReadAhead readAhead() {
+        return new ReadAhead(this, ahead);
     }
 
     public InputStream open(Path path) throws IOException {
         Location at = at(path);
+        byte[] content = ahead.take(at);
+        return content == null ? openNow(at) : Content.inline(at, content, statistics);
+    }
+
+    /** The content of a file of at most so many bytes. */
+    byte[] read(Path path, int bytesMax) throws IOException {
+        try (Content content = openNow(at(path))) {
+            if (content.available() > bytesMax) {
+                throw new PathIOException(path.toString(), content.available() + " bytes, more than " + bytesMax);
+            }
+            return content.readAllBytes();
+        }
+    }
+
+    private Content openNow(Location at) throws IOException {
         for (int attempt = 1; ; attempt++) {
             Found found = names.require(at);
             if (found.isDirectory()) {

@@ -5,7 +5,8 @@
  * value: directory, inline file or blob), {@link io.raftlake.spark.fs.Namespace} (each operation as one transaction),
  * {@link io.raftlake.spark.fs.Moves} and {@link io.raftlake.spark.fs.Deletions} (the two that touch whole directories),
  * {@link io.raftlake.spark.fs.FileWriter} and {@link io.raftlake.spark.fs.Content} (streams),
- * {@link io.raftlake.spark.fs.LocalCopy} (a file of the local disk that takes a content),
+ * {@link io.raftlake.spark.fs.LocalCopy} (a file of the local disk that takes a content), {@link
+ * io.raftlake.spark.fs.ReadAhead} and {@link io.raftlake.spark.fs.FilesAhead} (files that are read before they are opened),
  * {@link io.raftlake.spark.fs.Blobs}, {@link io.raftlake.spark.fs.BlobStore} and {@link io.raftlake.spark.fs.BlobCollector}
  * (large content), {@link io.raftlake.spark.fs.BlobPlaces} (which place), {@link io.raftlake.spark.fs.HadoopBlobStore}, {@link
  * io.raftlake.spark.fs.LogBlobStore} with {@link io.raftlake.spark.fs.BlobUri}, {@link io.raftlake.spark.fs.LogBlobOutput} and

@@ -2,10 +2,12 @@ package io.raftlake.spark.log;
 
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.util.List;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 
 /** What a thread of its own brings, for who will ask for it. */
 public final class Ahead<T> {
@@ -32,6 +34,13 @@ public final class Ahead<T> {
     /** Begins at once. {@code what} stands in the error of who is interrupted. */
     public static <T> Ahead<T> of(String what, Bringing<T> bringing) {
         return new Ahead<>(what, THREADS.submit(bringing::bring));
+    }
+
+    /** The same of several, one after the other in one thread. */
+    public static <T> List<Ahead<T>> inTurn(String what, List<Bringing<T>> bringings) {
+        List<FutureTask<T>> tasks = bringings.stream().map(each -> new FutureTask<>(each::bring)).toList();
+        THREADS.execute(() -> tasks.forEach(FutureTask::run));
+        return tasks.stream().map(task -> new Ahead<>(what, task)).toList();
     }
 
     /** Waits for it. What failed there is thrown here; InterruptedIOException where the caller is interrupted. */

@@ -231,15 +231,22 @@ final class Changelog {
         }
     }
 
-    /** Finds where the newest version and those before it lie, and begins to read their changes, as far as one fetch reaches. */
-    void lookAhead() throws IOException {
+    /**
+     * Finds where the newest version and those before it lie, and begins to read their changes, as far as one fetch reaches.
+     * These versions; none where nothing is there, and in format 1.
+     */
+    List<Name> lookAhead() throws IOException {
+        List<Name> found = new ArrayList<>();
         walkBack((trailer, offset) -> {
             remember(trailer, offset);
             if (trailer.isLast() && trailer.id() != null) {
                 readAhead(firstToRead(trailer, offset));
+                trailer.lineage().forEach(one -> found.add(new Name(one.version(), one.id())));
+                found.add(new Name(trailer.version(), trailer.id()));
             }
             return trailer.isLast();
         });
+        return found;
     }
 
     private synchronized void readAhead(long first) {

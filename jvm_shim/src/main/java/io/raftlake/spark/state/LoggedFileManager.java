@@ -36,7 +36,6 @@ import scala.Option;
 final class LoggedFileManager extends RocksDBFileManager {
     private static final Logger LOG = LoggerFactory.getLogger(LoggedFileManager.class);
     private static final String CHANGELOG = ".changelog";
-    private static final String SNAPSHOT = ".zip";
 
     /** Put by {@link LoggedRocksDb}, before anything is read or written. */
     StoreLog log;
@@ -147,8 +146,8 @@ final class LoggedFileManager extends RocksDBFileManager {
         long[] snapshots = Arrays.stream(files().list(directory))
                 .map(FileStatus::getPath)
                 .map(Path::getName)
-                .filter(name -> name.endsWith(SNAPSHOT))
-                .mapToLong(name -> Long.parseLong(name.substring(0, name.length() - SNAPSHOT.length()).split("_")[0]))
+                .filter(name -> name.endsWith(Snapshot.ZIP))
+                .mapToLong(name -> Long.parseLong(name.substring(0, name.length() - Snapshot.ZIP.length()).split("_")[0]))
                 .sorted()
                 .toArray();
         if (snapshots.length == 0) {

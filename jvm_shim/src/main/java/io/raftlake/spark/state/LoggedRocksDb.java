@@ -13,6 +13,7 @@ import scala.Option;
 /** Spark's RocksDB of a state store, whose changelog is in the quorum's logs. */
 public final class LoggedRocksDb extends RocksDB {
     private final StateStoreId store;
+    private final StoreLog log;
 
     /** The names behind {@code log} are those of Spark's class. */
     public LoggedRocksDb(StateStoreId store, StoreLog log, String dfsRootDir, RocksDBConf conf, File localRootDir,
@@ -21,14 +22,19 @@ public final class LoggedRocksDb extends RocksDB {
         super(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds,
                 partitionId, eventForwarder, uniqueId);
         this.store = store;
+        this.log = log;
         ((LoggedFileManager) fileManager()).log = log;
     }
 
     @Override
     public RocksDB load(long version, Option<String> checkpointId, boolean readOnly, boolean loadEmpty) {
-        RocksDB loaded = super.load(version, checkpointId, readOnly, loadEmpty);
-        Standby.OF_PROCESS.loaded(store);
-        return loaded;
+        try {
+            RocksDB loaded = super.load(version, checkpointId, readOnly, loadEmpty);
+            Standby.OF_PROCESS.loaded(store);
+            return loaded;
+        } finally {
+            log.loaded();
+        }
     }
 
     /** Spark's constructor calls this, before the store is known here. */

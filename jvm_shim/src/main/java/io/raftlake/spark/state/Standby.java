@@ -4,11 +4,9 @@ import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.fs.BlobCopies;
 import io.raftlake.spark.fs.FsSettings;
 import io.raftlake.spark.fs.QuorumFiles;
-import java.io.File;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
-import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
@@ -23,17 +21,12 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.zip.ZipEntry;
-import java.util.zip.ZipInputStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
-import org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata;
-import org.apache.spark.sql.execution.streaming.state.RocksDBImmutableFile;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Follows the snapshots of state that other executors run, so that this one can take over without fetching them: their data
@@ -50,8 +43,6 @@ public final class Standby {
     /** A task may load the version before the newest snapshot: it repeats the newest batch. */
     private static final int SNAPSHOTS = 2;
 
-    private static final String ZIP = ".zip";
-    private static final String METADATA = "metadata";
     private static final Logger LOG = LoggerFactory.getLogger(Standby.class);
 
     private final BlobCopies copies = BlobCopies.OF_PROCESS;
@@ -204,7 +195,7 @@ public final class Standby {
 
     private static List<Integer> partitions(QuorumFiles files, Path directory) throws IOException {
         List<Integer> found = new ArrayList<>();
-        for (String name : names(files, directory)) {
+        for (String name : Snapshot.names(files, directory)) {
             if (name.matches("[0-9]{1,9}")) {
                 found.add(Integer.parseInt(name));
             }
@@ -212,24 +203,12 @@ public final class Standby {
         return found;
     }
 
-    private static List<String> names(QuorumFiles files, Path directory) throws IOException {
-        List<String> names = new ArrayList<>();
-        try {
-            for (FileStatus status : files.list(directory)) {
-                names.add(status.getPath().getName());
-            }
-        } catch (FileNotFoundException none) {
-            // Not made yet, or deleted.
-        }
-        return names;
-    }
-
     /** The snapshots of each version, of several attempts where there are; newest version first. */
     private static List<List<Path>> snapshots(QuorumFiles files, Path directory) throws IOException {
         Map<Long, List<Path>> byVersion = new HashMap<>();
-        for (String name : names(files, directory)) {
+        for (String name : Snapshot.names(files, directory)) {
             if (name.matches("[0-9]{1,18}(_.*)?\\.zip")) {
-                long version = Long.parseLong(name.substring(0, name.length() - ZIP.length()).split("_")[0]);
+                long version = Long.parseLong(name.substring(0, name.length() - Snapshot.ZIP.length()).split("_")[0]);
                 byVersion.computeIfAbsent(version, absent -> new ArrayList<>()).add(new Path(directory, name));
             }
         }
@@ -240,33 +219,12 @@ public final class Standby {
     /** What a snapshot is made of, besides the small files in it. */
     private static List<Wanted> dataFiles(QuorumFiles files, Path directory, Path zip) throws IOException {
         List<Wanted> found = new ArrayList<>();
-        try (InputStream content = files.open(zip); ZipInputStream entries = new ZipInputStream(content)) {
-            for (ZipEntry entry = entries.getNextEntry(); entry != null; entry = entries.getNextEntry()) {
-                if (entry.getName().equals(METADATA)) {
-                    for (RocksDBImmutableFile file : read(entries)) {
-                        boolean isTable = RocksDBImmutableFile.isSstFile(file.dfsFileName());
-                        String below = isTable
-                                ? RocksDBImmutableFile.SST_FILES_DFS_SUBDIR()
-                                : RocksDBImmutableFile.LOG_FILES_DFS_SUBDIR();
-                        Path path = new Path(new Path(directory, below), file.dfsFileName());
-                        found.add(new Wanted(files, path, file.sizeBytes()));
-                    }
-                }
-            }
+        try (InputStream content = files.open(zip)) {
+            Snapshot.dataFiles(directory, content).forEach((path, bytes) -> found.add(new Wanted(files, path, bytes)));
         } catch (FileNotFoundException deleted) {
             // By the maintenance of the executor that runs the partition.
         }
         return found;
-    }
-
-    private static Collection<RocksDBImmutableFile> read(InputStream metadata) throws IOException {
-        File file = File.createTempFile("raftlake-standby", METADATA);
-        try {
-            Files.write(file.toPath(), metadata.readAllBytes());
-            return CollectionConverters.asJava(RocksDBCheckpointMetadata.readFromFile(file).immutableFiles());
-        } finally {
-            Files.delete(file.toPath());
-        }
     }
 
     /** Each file once, and the first of them that have room. */

@@ -4,11 +4,14 @@ import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.checkpoint.Checkpoint;
 import io.raftlake.spark.fs.FsSettings;
 import io.raftlake.spark.fs.QuorumFiles;
+import io.raftlake.spark.fs.ReadAhead;
 import io.raftlake.spark.log.Ahead;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.log.Logs.Partition;
+import io.raftlake.spark.state.Changelog.Name;
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
@@ -28,6 +31,7 @@ public final class StoreLog {
     private final Configuration conf;
     private Checkpoint checkpoint;
     private QuorumFiles files;
+    private Path directory;
     private Logs logs;
     private StateTopics topics;
     private Changelog changelog;
@@ -36,6 +40,11 @@ public final class StoreLog {
 
     /** What {@link #openAhead} looks for, until the first one asks. */
     private final AtomicReference<Ahead<Optional<Changelog>>> ahead = new AtomicReference<>();
+
+    /** The files of the snapshot that the first load begins with. */
+    private final AtomicReference<ReadAhead> snapshot = new AtomicReference<>();
+
+    private volatile boolean isLoaded;
 
     /** Nothing is asked of the quorum yet. */
     public StoreLog(StateStoreId store, LogSource source, Configuration conf) {
@@ -52,6 +61,7 @@ public final class StoreLog {
                     .orElseThrow(() -> new PathIOException(path.toString(),
                             "state lies in a checkpoint, and no file 'metadata' with the id of a query is here or above"));
             files = fileSystem.files();
+            directory = fileSystem.makeQualified(store.storeCheckpointLocation());
             logs = source.open(fileSystem, conf);
             topics = new StateTopics(fileSystem.files().space(), logs, around);
             timeoutMs = FsSettings.of(conf).timeoutMs();
@@ -61,18 +71,44 @@ public final class StoreLog {
     }
 
     /**
-     * Looks in another thread for the changelog and for the places of its newest versions, and has their changes read: who opens
-     * a store loads it next. The first one who asks for the changelog waits for the look. Where it failed, or found nothing, that
-     * one looks again: a changelog may have been made since.
+     * Looks in another thread for the changelog and for the places of its newest versions, and has their changes and the files of
+     * their snapshot read: who opens a store loads it next. The first one who asks for the changelog waits for the look. Where
+     * it failed, or found nothing, that one looks again: a changelog may have been made since.
      */
     public void openAhead() {
         ahead.set(Ahead.of("the changelog of " + store, () -> {
             Optional<Changelog> found = lookNow();
             if (found.isPresent()) {
-                found.get().lookAhead();
+                Ahead<List<String>> names = Ahead.of("the snapshots of " + store, () -> Snapshot.names(files, directory));
+                readAhead(found.get().lookAhead(), names);
             }
             return found;
         }));
+    }
+
+    private void readAhead(List<Name> versions, Ahead<List<String>> names) {
+        try {
+            Optional<Path> zip = Snapshot.newest(directory, names.get(), versions);
+            if (zip.isPresent()) {
+                ReadAhead begun = files.readAhead();
+                snapshot.set(begun);
+                Snapshot.readAhead(begun, zip.get());
+                if (isLoaded) {
+                    loaded();
+                }
+            }
+        } catch (IOException failed) {
+            LOG.debug("no snapshot of {} is read ahead", store, failed);
+        }
+    }
+
+    /** The store was loaded, or failed to be, or is closed: what was read ahead for that goes. */
+    public void loaded() {
+        isLoaded = true;
+        ReadAhead begun = snapshot.getAndSet(null);
+        if (begun != null) {
+            begun.close();
+        }
     }
 
     /** Nothing where no version was ever committed to a log. */

@@ -9,7 +9,8 @@
  * {@link io.raftlake.spark.state.ChangelogReader} and {@link io.raftlake.spark.state.ChangeFeed} (Spark's classes over a
  * changelog).
  * {@link io.raftlake.spark.state.StateCollector} removes the topics of checkpoints that are gone, {@link
- * io.raftlake.spark.state.Standby} copies the snapshots of other executors to the local disk.
+ * io.raftlake.spark.state.Standby} copies the snapshots of other executors to the local disk, {@link
+ * io.raftlake.spark.state.Snapshot} tells what they are made of.
  *
  * <p>Invariants: a version counts when its last batch is in the log, and for the query when the fenced commit log (format 2) or
  * the fenced pointer (format 1) names it. What is before the oldest retained snapshot goes, and nothing else. A key names a

@@ -126,7 +126,9 @@ class LocalCopyTest {
             write(large, at("f"), bytes(LARGE), false);
             java.nio.file.Path blob;
             try (var found = Files.walk(base)) {
-                blob = found.filter(each -> Files.isRegularFile(each) && !each.toString().endsWith(".crc")).findFirst().orElseThrow();
+                blob = found.filter(each -> Files.isRegularFile(each) && !each.toString().endsWith(".crc"))
+                        .findFirst()
+                        .orElseThrow();
             }
             byte[] content = Files.readAllBytes(blob);
             content[LARGE - 1] ^= 1;
@@ -147,6 +149,9 @@ class LocalCopyTest {
                 ByteArrayOutputStream out = new ByteArrayOutputStream();
                 assertEquals(LARGE - from, content.transferTo(out));
                 assertArrayEquals(Arrays.copyOfRange(bytes(LARGE), from, LARGE), out.toByteArray());
+                assertEquals(-1, content.read());
+                ((Content) content).seek(from);
+                assertArrayEquals(out.toByteArray(), content.readAllBytes());
                 assertEquals(-1, content.read());
             }
         }
