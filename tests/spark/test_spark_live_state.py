@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -114,6 +117,39 @@ def test_a_running_query_is_read_at_its_newest_batch(
         assert counting.query.isActive
     finally:
         counting.query.stop()
+
+
+#: Of a session that has run no stream.
+READER = """
+import sys
+from pyspark.sql import SparkSession
+from pyspark_raftlake import configure, state
+bootstrap, http, checkpoint = sys.argv[1:]
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", 2)
+spark = configure(builder, bootstrap, http=http).getOrCreate()
+print({row["value"]: row["count"] for row in state(spark, checkpoint).select("key.value", "value.count").collect()})
+"""
+
+
+@pytest.mark.spark
+def test_a_new_session_reads_snapshots(spark: SparkSession, quorum: LocalQuorum, tmp_path: Path) -> None:
+    # Each version is a snapshot, which Spark copies by Hadoop's own class for local files.
+    settings = {
+        "spark__sql__streaming__stateStore__rocksdb__changelogCheckpointing__enabled": "false",
+        "fs__file__impl": "org.apache.hadoop.fs.LocalFileSystem",
+        "fs__file__impl__disable__cache": "true",
+    }
+    session = session_at(spark, quorum, **settings)
+    counting = Counting(session, tmp_path / "words", "raftlake://live/snapshots")
+    try:
+        counting.process("a b a")
+        counting.process("a")
+    finally:
+        counting.query.stop()
+    command = [sys.executable, "-c", READER, quorum.bootstrap_servers, quorum.http_servers, counting.checkpoint]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert ast.literal_eval(done.stdout.strip().splitlines()[-1]) == {"a": 3, "b": 1}
 
 
 @pytest.mark.cluster

@@ -3,6 +3,7 @@ package io.raftlake.spark;
 import io.raftlake.spark.live.LiveTable;
 import io.raftlake.spark.live.Request;
 import java.util.Map;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -33,6 +34,8 @@ public class LiveState implements TableProvider, DataSourceRegister {
 
     @Override
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
+        // Stores that are loaded report to a coordinator, which a session makes when it is first asked for its streams.
+        SparkSession.active().streams();
         return new LiveTable(schema, new CaseInsensitiveStringMap(properties));
     }
 }
