@@ -2,22 +2,17 @@ package io.raftlake.spark.fs;
 
 import io.raftlake.spark.log.Ahead;
 import io.raftlake.spark.log.Ahead.Bringing;
-import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Files that are read into memory before somebody opens them. They are of a kind that never changes. Each is handed out once.
  */
 final class FilesAhead {
-    private static final Logger LOG = LoggerFactory.getLogger(FilesAhead.class);
-
     /** Bytes that may still wait, here and elsewhere. */
     private final AtomicLong room;
 
@@ -55,17 +50,7 @@ final class FilesAhead {
     /** The content of a file, as soon as it is there; null where nobody reads it, or where that failed. */
     byte[] take(Location at) throws InterruptedIOException {
         Waiting found = remove(at);
-        if (found == null) {
-            return null;
-        }
-        try {
-            return found.content().get();
-        } catch (InterruptedIOException interrupted) {
-            throw interrupted;
-        } catch (IOException failed) {
-            LOG.debug("{} could not be read ahead", at, failed);
-            return null;
-        }
+        return found == null ? null : found.content().getOrNull();
     }
 
     private synchronized Waiting remove(Location at) {

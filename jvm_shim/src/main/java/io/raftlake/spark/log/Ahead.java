@@ -8,9 +8,13 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.FutureTask;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** What a thread of its own brings, for who will ask for it. */
 public final class Ahead<T> {
+    private static final Logger LOG = LoggerFactory.getLogger(Ahead.class);
+
     private static final ExecutorService THREADS = Executors.newCachedThreadPool(work -> {
         Thread thread = new Thread(work, "raftlake-ahead");
         thread.setDaemon(true);
@@ -56,6 +60,18 @@ public final class Ahead<T> {
             Thread.currentThread().interrupt();
             brought.cancel(true);
             throw new InterruptedIOException("interrupted while it waited for " + what);
+        }
+    }
+
+    /** The same, and null where it failed: the caller asks for itself then. */
+    public T getOrNull() throws InterruptedIOException {
+        try {
+            return get();
+        } catch (InterruptedIOException interrupted) {
+            throw interrupted;
+        } catch (IOException failed) {
+            LOG.debug("{} could not be brought ahead", what, failed);
+            return null;
         }
     }
 

@@ -19,8 +19,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * The changes of one state store's partition: a partition of a topic, in which each version is one atomic batch, or several of
@@ -41,7 +39,6 @@ final class Changelog {
     /** What a topic takes as one batch at most; a single change may be larger than a piece. */
     static final int BATCH_BYTES_MAX = 8 << 20;
 
-    private static final Logger LOG = LoggerFactory.getLogger(Changelog.class);
     private static final int FETCH_BYTES = 4 << 20;
     private static final int WAIT_MS = 500;
 
@@ -257,16 +254,10 @@ final class Changelog {
     private void takeAhead() throws InterruptedIOException {
         Ahead<List<Numbered>> begun = ahead;
         ahead = null;
-        if (begun == null) {
-            return;
-        }
-        try {
-            window = begun.get();
+        List<Numbered> brought = begun == null ? null : begun.getOrNull();
+        if (brought != null) {
+            window = brought;
             cursor = -1;
-        } catch (InterruptedIOException interrupted) {
-            throw interrupted;
-        } catch (IOException failed) {
-            LOG.debug("changes of {} could not be read ahead", this, failed);
         }
     }
 

@@ -10,7 +10,6 @@ import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.log.Logs.Partition;
 import io.raftlake.spark.state.Changelog.Name;
 import java.io.IOException;
-import java.io.InterruptedIOException;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicReference;
@@ -71,9 +70,9 @@ public final class StoreLog {
     }
 
     /**
-     * Looks in another thread for the changelog and for the places of its newest versions, and has their changes and the files of
-     * their snapshot read: who opens a store loads it next. The first one who asks for the changelog waits for the look. Where
-     * it failed, or found nothing, that one looks again: a changelog may have been made since.
+     * Looks in another thread for the changelog and for the places of its newest versions, and has their changes and the files
+     * of their snapshot read: who opens a store loads it next. The first one who asks for the changelog waits for the look.
+     * Where it failed, or found nothing, that one looks again: a changelog may have been made since.
      */
     public void openAhead() {
         ahead.set(Ahead.of("the changelog of " + store, () -> {
@@ -114,19 +113,8 @@ public final class StoreLog {
     /** Nothing where no version was ever committed to a log. */
     Optional<Changelog> find() throws IOException {
         Ahead<Optional<Changelog>> begun = ahead.getAndSet(null);
-        if (begun != null) {
-            try {
-                Optional<Changelog> found = begun.get();
-                if (found.isPresent()) {
-                    return found;
-                }
-            } catch (InterruptedIOException interrupted) {
-                throw interrupted;
-            } catch (IOException failed) {
-                LOG.debug("a look ahead at the state of {} failed, and is made again", store, failed);
-            }
-        }
-        return lookNow();
+        Optional<Changelog> found = begun == null ? null : begun.getOrNull();
+        return found != null && found.isPresent() ? found : lookNow();
     }
 
     private synchronized Optional<Changelog> lookNow() throws IOException {
