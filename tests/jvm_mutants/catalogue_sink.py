@@ -108,6 +108,22 @@ SINK_MUTANTS = (
         PRODUCER,
     ),
     JvmMutant(
+        "unanswered-question-is-no-settling",
+        "a node that goes while partitions are waited for is told as an outage of the quorum",
+        "log/Transactions.java",
+        "                return false;\n",
+        "                throw over;\n",
+        PRODUCER,
+    ),
+    JvmMutant(
+        "coordinator-that-is-not-found",
+        "a quorum that elects is told as a defect of the client",
+        "log/Coordinator.java",
+        "if (node == null) {\n            tries",
+        "if (node != null) {\n            tries",
+        PRODUCER,
+    ),
+    JvmMutant(
         "busy-query-never-sweeps",
         "what a lost executor has begun holds readers off while batches follow each other",
         "connector/write/LaterSweep.java",

@@ -30,18 +30,27 @@ final class Coordinator {
                 address = node;
                 return found;
             } catch (Lost lost) {
-                tries.note(String.valueOf(node), lost.getMessage());
+                note(tries, node, lost);
             } catch (Refusal refusal) {
                 if (!refusal.code().passes()) {
                     throw new RefusedException(tries.what() + ": " + refusal.getMessage());
                 }
-                tries.note(String.valueOf(node), refusal.getMessage());
+                note(tries, node, refusal);
             }
             address = null;
             if (tries.isOver()) {
                 throw tries.unavailable();
             }
             tries.pause();
+        }
+    }
+
+    /** {@code node} is null where none was found. */
+    private static void note(Tries tries, InetSocketAddress node, Exception error) {
+        if (node == null) {
+            tries.note("the coordinator", Connection.reason(error));
+        } else {
+            tries.note(node, error);
         }
     }
 

@@ -1,6 +1,7 @@
 package io.raftlake.spark.log;
 
 import io.raftlake.spark.log.TransactionMessages.Described;
+import io.raftlake.spark.quorum.QuorumUnavailableException;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.util.ArrayList;
@@ -13,7 +14,7 @@ import java.util.concurrent.ConcurrentHashMap;
 /**
  * Producers of transactions, and what a quorum knows of transactions. Thread-safe.
  *
- * <p>Errors: {@link io.raftlake.spark.quorum.QuorumUnavailableException} where nobody could say in time, {@link
+ * <p>Errors: {@link QuorumUnavailableException} where nobody could say in time, {@link
  * io.raftlake.spark.quorum.RefusedException} where trying again does not help.
  */
 public final class Transactions {
@@ -114,23 +115,29 @@ public final class Transactions {
 
     /**
      * Waits until the decided ends of these transactions are told to all of their partitions: who reads then is shown what was
-     * committed. False where the time is over before.
+     * committed. False where the time is over before. QuorumUnavailableException where nobody said anything of them.
      */
     public boolean settle(Collection<String> transactionalIds, long timeoutMs) throws IOException {
         Tries tries = tries("a description of transactions", timeoutMs);
-        List<String> left = List.copyOf(transactionalIds);
+        List<String> left = unsettled(List.copyOf(transactionalIds), tries);
         long begunAtNs = System.nanoTime();
-        while (true) {
-            left = describe(coordinator, left, tries).stream()
-                    .filter(Described::isUnsettled)
-                    .map(Described::transactionalId)
-                    .toList();
-            if (left.isEmpty() || tries.isOver()) {
-                return left.isEmpty();
-            }
+        while (!left.isEmpty() && !tries.isOver()) {
             long waitedMs = (System.nanoTime() - begunAtNs) / 1_000_000;
             tries.pauseFor(Math.min(PAUSE_MS_MAX, Math.max(PAUSE_MS_MIN, waitedMs / PAUSE_SHARE)));
+            try {
+                left = unsettled(left, tries);
+            } catch (QuorumUnavailableException over) {
+                return false;
+            }
         }
+        return left.isEmpty();
+    }
+
+    private List<String> unsettled(List<String> names, Tries tries) throws IOException {
+        return describe(coordinator, names, tries).stream()
+                .filter(Described::isUnsettled)
+                .map(Described::transactionalId)
+                .toList();
     }
 
     private static List<Described> describe(Coordinator coordinator, List<String> names, Tries tries) throws IOException {

@@ -29,6 +29,9 @@ import org.junit.jupiter.params.provider.EnumSource;
 class TransactionalProducerTest {
     private static final Patience PATIENCE = new Patience(60_000, 60_000, 60_000, 0);
 
+    /** Of calls whose time runs out: long enough for answers on a busy machine, and waited for. */
+    private static final long SHORT_MS = 4_000;
+
     private ScriptedListener node;
     private Transactions transactions;
 
@@ -171,6 +174,16 @@ class TransactionalProducerTest {
     }
 
     @Test
+    void aCoordinatorThatNobodyKnowsIsNamed() {
+        for (int tries = 0; tries < 1000; tries++) {
+            node.next(Api.FIND_COORDINATOR, Step.refused(Code.COORDINATOR_NOT_AVAILABLE));
+        }
+        QuorumUnavailableException told =
+                assertThrows(QuorumUnavailableException.class, () -> transactions.settle(List.of("b"), SHORT_MS));
+        assertTrue(told.getMessage().contains("COORDINATOR_NOT_AVAILABLE"), told.getMessage());
+    }
+
+    @Test
     void aTimeLimitThatNodesRefuseIsNamed() {
         node.next(Api.INIT_PRODUCER_ID, Step.refused(Code.INVALID_TRANSACTION_TIMEOUT));
         RefusedException error = assertThrows(RefusedException.class, () -> producer(Codec.NONE));
@@ -194,7 +207,20 @@ class TransactionalProducerTest {
         node.hasTransaction("c", "PrepareCommit", "PrepareCommit" + ScriptedListener.MARKED);
         assertTrue(transactions.settle(List.of("c"), 60_000));
         assertEquals(5, node.asked(Api.DESCRIBE_TRANSACTIONS));
+    }
+
+    @Test
+    void aTransactionThatIsNotSettledInTimeIsSaidToBeSo() throws IOException {
         node.hasTransaction("b", "PrepareCommit");
-        assertFalse(transactions.settle(List.of("b"), 100));
+        assertFalse(transactions.settle(List.of("b"), SHORT_MS));
+        // The node goes while it is waited for.
+        node.next(Api.DESCRIBE_TRANSACTIONS, Step.served());
+        for (int tries = 0; tries < 1000; tries++) {
+            node.next(Api.DESCRIBE_TRANSACTIONS, Step.lostBefore());
+        }
+        assertFalse(transactions.settle(List.of("b"), SHORT_MS));
+        QuorumUnavailableException told =
+                assertThrows(QuorumUnavailableException.class, () -> transactions.settle(List.of("b"), 100));
+        assertTrue(told.getMessage().contains("{" + node.servers() + "="), told.getMessage());
     }
 }
