@@ -68,6 +68,10 @@ class KnownBatchesTest {
         return files;
     }
 
+    private long reads() {
+        return ((MemoryKeySpace) Spaces.SPACE).reads(root.toUri().getAuthority());
+    }
+
     @Test
     void aBatchAsksTheQuorumNothing() throws IOException {
         assumeTrue(Spaces.SPACE instanceof MemoryKeySpace);
@@ -75,7 +79,7 @@ class KnownBatchesTest {
         CheckpointFiles commits = started(run, "commits");
         write(offsets, at("offsets/0"));
         write(commits, at("commits/0"));
-        long before = ((MemoryKeySpace) Spaces.SPACE).reads();
+        long before = reads();
         for (int batch = 1; batch < 5; batch++) {
             for (CheckpointFiles log : new CheckpointFiles[] {offsets, commits}) {
                 Path file = at((log == offsets ? "offsets/" : "commits/") + batch);
@@ -83,7 +87,7 @@ class KnownBatchesTest {
                 write(log, file);
             }
         }
-        assertEquals(before, ((MemoryKeySpace) Spaces.SPACE).reads());
+        assertEquals(before, reads());
     }
 
     /** As the source of files does it: the batch is looked for, written, and read back; each tenth one reads those before it. */
@@ -92,7 +96,7 @@ class KnownBatchesTest {
         assumeTrue(Spaces.SPACE instanceof MemoryKeySpace);
         CheckpointFiles source = started(run, "sources/0");
         write(source, at("sources/0/0"));
-        long before = ((MemoryKeySpace) Spaces.SPACE).reads();
+        long before = reads();
         for (int batch = 1; batch < 12; batch++) {
             String name = batch % 10 == 9 ? batch + ".compact" : "" + batch;
             assertFalse(source.exists(at("sources/0/" + name)));
@@ -101,7 +105,7 @@ class KnownBatchesTest {
             assertArrayEquals(bytes(10), read(source, at("sources/0/" + name)));
         }
         assertArrayEquals(bytes(10), read(source, at("sources/0/3")));
-        assertEquals(before, ((MemoryKeySpace) Spaces.SPACE).reads());
+        assertEquals(before, reads());
     }
 
     @Test

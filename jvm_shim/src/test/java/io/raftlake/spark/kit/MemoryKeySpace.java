@@ -11,6 +11,7 @@ import io.raftlake.spark.quorum.TxnResult;
 import io.raftlake.spark.quorum.Witness;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -24,18 +25,18 @@ public final class MemoryKeySpace implements KeySpace {
     private final TreeMap<String, Entry> entries = new TreeMap<>(Keys.ORDER);
     private final List<Txn.Op.EndTxn> ends = new ArrayList<>();
     private final Map<Long, String> refusals = new TreeMap<>();
+    private final Map<String, Long> reads = new HashMap<>();
     private long version = 10;
-    private long reads;
 
     @Override
     public synchronized Optional<Entry> get(String key) {
-        reads++;
+        reads.merge(key, 1L, Long::sum);
         return Optional.ofNullable(entries.get(key));
     }
 
-    /** How often a key was asked for, or a list. */
-    public synchronized long reads() {
-        return reads;
+    /** How often a key was asked for, or a list of keys, in whose name this stands: other threads ask for keys of other tests. */
+    public synchronized long reads(String part) {
+        return reads.entrySet().stream().filter(asked -> asked.getKey().contains(part)).mapToLong(Map.Entry::getValue).sum();
     }
 
     public synchronized List<String> keys(String prefix) {
@@ -44,7 +45,7 @@ public final class MemoryKeySpace implements KeySpace {
 
     @Override
     public synchronized Page list(ListRequest request) {
-        reads++;
+        reads.merge(request.prefix(), 1L, Long::sum);
         List<Entry> rows = new ArrayList<>();
         List<String> prefixes = new ArrayList<>();
         long bytes = 0;

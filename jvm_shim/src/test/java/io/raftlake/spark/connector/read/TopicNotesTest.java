@@ -40,9 +40,9 @@ class TopicNotesTest {
         TopicNotes notes = notes(true);
         notes.note("t.1", OLD, false);
         assertEquals(OLD_NOTE, note());
-        long reads = keys.reads();
+        long reads = keys.reads(KEY);
         notes.note("t.1", OLD, false);
-        assertEquals(reads, keys.reads());
+        assertEquals(reads, keys.reads(KEY));
         notes(true).note("t.1", OLD, false);
         assertEquals(OLD_NOTE, note());
     }
