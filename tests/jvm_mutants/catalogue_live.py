@@ -47,4 +47,28 @@ LIVE_MUTANTS = (
         "            if (name.isEmpty() && !TAKEN.contains(",
         LIVE,
     ),
+    JvmMutant(
+        "directory-is-taken-for-a-checkpoint",
+        "a path inside of a checkpoint is told as a query without state",
+        "live/Missing.java",
+        'files.exists(new Path(root, "metadata"))',
+        "files.exists(root)",
+        LIVE,
+    ),
+    JvmMutant(
+        "each-operator-is-missing",
+        "an error of Spark is told as a missing operator, or one that is missing as Spark's error",
+        "live/Missing.java",
+        "if (!operators.contains(",
+        "if (operators.contains(",
+        LIVE,
+    ),
+    JvmMutant(
+        "sparks-own-errors-are-replaced",
+        "a batch that is not there is told as nothing at all",
+        "live/Missing.java",
+        "if (told.isPresent()) {",
+        "if (true) {",
+        LIVE,
+    ),
 )

@@ -84,10 +84,16 @@ class Tree:
             raise WrongState(mark.told_of(self.root))
         query = self.query
         if query is None:
-            what = "is no checkpoint: it has no file `metadata` with the id of a query" if self.files else "does not exist"
-            raise WrongState(f"{self.root} {what}")
+            raise WrongState(f"{self.root} {self._why_no_checkpoint()}")
         self.require_no_other()
         return query
+
+    def _why_no_checkpoint(self) -> str:
+        if self.files:
+            return "is no checkpoint: it has no file `metadata` with the id of a query"
+        if self.home is None:
+            return "does not exist"
+        return "has no files, and is no checkpoint" if self.home.node.is_directory else "is a file; a checkpoint is a directory"
 
     def require_no_other(self) -> None:
         """WrongState where other checkpoints lie below this one."""

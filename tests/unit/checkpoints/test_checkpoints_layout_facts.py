@@ -168,6 +168,10 @@ def test_a_checkpoint_is_shown_whole() -> None:
     assert facts["owner"]["run"] == "a-run"
     with pytest.raises(WrongState, match="raftlake://orders/none does not exist"):
         show_checkpoint(kit.tools(kv), Location.parse("raftlake://orders/none"))
+    with pytest.raises(WrongState, match="raftlake://orders/main/metadata is a file; a checkpoint is a directory"):
+        show_checkpoint(kit.tools(kv), Location.parse("raftlake://orders/main/metadata"))
+    with pytest.raises(WrongState, match="raftlake://orders/main/state is no checkpoint: it has no file `metadata`"):
+        show_checkpoint(kit.tools(kv), Location.parse("raftlake://orders/main/state"))
 
 
 def test_a_broken_off_change_is_shown() -> None:

@@ -29,7 +29,7 @@ public class LiveState implements TableProvider, DataSourceRegister {
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap options) {
-        return new StateDataSource().inferSchema(Request.of(options).pinned());
+        return Request.of(options).asking(new StateDataSource()::inferSchema);
     }
 
     @Override

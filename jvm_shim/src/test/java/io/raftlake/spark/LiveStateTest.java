@@ -10,6 +10,7 @@ import io.raftlake.spark.kit.StateQuery;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeoutException;
@@ -185,7 +186,29 @@ class LiveStateTest {
                 () -> spark.read().format("raftlake-state").load("file:///tmp/checkpoint")).getMessage();
         assertTrue(told.contains("raftlake://") && told.contains("file:///tmp/checkpoint"), told);
         assertThrows(StateDataSourceException.class, () -> spark.read().format("raftlake-state").load());
-        assertThrows(StateDataSourceException.class,
-                () -> spark.read().format("raftlake-state").load("raftlake://" + pipeline + "/other"));
+    }
+
+    private String refusal(String path, String... options) {
+        var reader = spark.read().format("raftlake-state").option("path", path);
+        return assertThrows(IllegalArgumentException.class, () -> reader.options(Map.of(options[0], options[1])).load()).getMessage();
+    }
+
+    @Test
+    void whatIsNotThereIsNamed() throws Exception {
+        process("a");
+        for (String path : List.of("raftlake://" + pipeline + "/other", checkpoint + "/metadata", checkpoint + "/state")) {
+            String told = refusal(path, "operatorId", "0");
+            assertTrue(told.startsWith("there is no checkpoint at '" + path + "'") && told.contains("checkpoints list"), told);
+        }
+        assertEquals("option 'batchId' is 'abc', expected a number, 0 or more", refusal(checkpoint, "batchId", "abc"));
+        assertEquals("option 'operatorId' is '-1', expected a number, 0 or more", refusal(checkpoint, "operatorId", "-1"));
+        String told = refusal(checkpoint, "operatorId", "7");
+        assertTrue(told.startsWith("operator 7 of checkpoint '" + checkpoint + "'") && told.endsWith("with state: 0"), told);
+        query.stop();
+        query = spark.readStream().text(words.toString()).writeStream().format("noop")
+                .option("checkpointLocation", checkpoint + "-none").start();
+        process("b");
+        assertEquals("the query of checkpoint '" + checkpoint + "-none' keeps no state",
+                refusal(checkpoint + "-none", "operatorId", "0"));
     }
 }

@@ -39,8 +39,8 @@ public final class LiveTable implements SupportsRead, SupportsMetadataColumns {
         for (int look = 1; ; look++) {
             Request request = Request.of(options);
             try {
-                return new Look(request, (StateTable) new StateDataSource()
-                        .getTable(schema, new Transform[0], request.pinned().asCaseSensitiveMap()));
+                return new Look(request, request.asking(pinned -> (StateTable) new StateDataSource()
+                        .getTable(schema, new Transform[0], pinned.asCaseSensitiveMap())));
             } catch (StateDataSourceOffsetLogUnavailable removed) {
                 if (options.containsKey("batchId") || look == LOOKS_MAX) {
                     throw removed;

@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.function.Function;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -30,7 +31,7 @@ public record Request(CaseInsensitiveStringMap pinned, String location, long bat
 
     /**
      * Looks which batch is the newest now, unless {@code batchId} names one. IllegalArgumentException for an option that the
-     * format does not have, and for a path that is not at {@code raftlake://}.
+     * format does not have, for a path that is not at {@code raftlake://}, and for what is not there.
      */
     public static Request of(CaseInsensitiveStringMap options) {
         for (String name : options.keySet()) {
@@ -43,11 +44,17 @@ public record Request(CaseInsensitiveStringMap pinned, String location, long bat
         Configuration conf =
                 ((org.apache.spark.sql.classic.SparkSession) session).sessionState().newHadoopConf();
         requireScheme(options.get("path"), conf);
-        StateSourceOptions asked = StateSourceOptions$.MODULE$.apply(session, conf, options);
+        StateSourceOptions asked =
+                Missing.explaining(options, conf, () -> StateSourceOptions$.MODULE$.apply(session, conf, options));
         Map<String, String> pinned = new HashMap<>(options.asCaseSensitiveMap());
         pinned.keySet().removeIf(StateSourceOptions.BATCH_ID()::equalsIgnoreCase);
         pinned.put(StateSourceOptions.BATCH_ID(), Long.toString(asked.batchId()));
         return new Request(new CaseInsensitiveStringMap(pinned), asked.resolvedCpLocation(), asked.batchId(), conf);
+    }
+
+    /** What Spark's source says of the request. IllegalArgumentException where something that it names is not there. */
+    public <T> T asking(Function<CaseInsensitiveStringMap, T> spark) {
+        return Missing.explaining(pinned, conf, () -> spark.apply(pinned));
     }
 
     private static void requireScheme(String path, Configuration conf) {
