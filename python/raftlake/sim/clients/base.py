@@ -91,6 +91,8 @@ class Shared:
     topic_id: bytes | None = None
     #: The faults have ended: a refused client asks again soon, so that the time suffices for many attempts.
     is_healed: bool = False
+    #: Clients that were served since then begin no other request: they make room for those that wait.
+    room_since_us: int | None = None
     #: No client begins another request.
     stopped: bool = False
 
@@ -143,6 +145,9 @@ class Client:
         #: Wants nothing any more.
         self.is_done = False
         self.began_us = 0
+        #: When it asked, or will ask, for the first time since the faults ended; None where it waits for an answer of before.
+        self.asks_us: int | None = None
+        self._asked_since_healed = False
         self._node_id = NodeId(0)
 
     def start(self) -> None:
@@ -153,14 +158,25 @@ class Client:
         think_ms = self.rng.expovariate(1.0) * self.shared.settings.think_ms_mean
         delay_us = 1_000 + int((think_ms if ms_max is None else min(think_ms, ms_max)) * US_PER_MS)
         delay_us += rest_ms * US_PER_MS
+        if not self._asked_since_healed:
+            self.asks_us = self.shared.scheduler.now_us + delay_us
         self.shared.scheduler.call_after(delay_us, self._begin)
 
     def _begin(self) -> None:
-        if self.shared.stopped:
+        if self.shared.stopped or self._makes_room:
             return
+        if self.shared.is_healed:
+            self._asked_since_healed = True
+        else:
+            self.asks_us = None
         self.is_idle = False
         self.began_us = self.shared.scheduler.now_us
         self.step()
+
+    @property
+    def _makes_room(self) -> bool:
+        since_us = self.shared.room_since_us
+        return since_us is not None and self.last_completed_began_us >= since_us
 
     def step(self) -> None:
         raise AssertionError("each kind of client has its own step")
