@@ -9,13 +9,14 @@ import pytest
 from enginekit import ME, METADATA_GROUP, ORDERS, TWO, Ground, Noted
 from raftlake.errors import DamagedData
 from raftlake.ports.driver import SegmentInfo
-from raftlake.ports.peer_rpcs import PeerMessage
+from raftlake.ports.peer_rpcs import GroupId, PeerMessage
 from raftlake.raft import actions as do
 from raftlake.raft.messages import EndQuorumEpochRequest, FetchRequest
-from raftlake.raft.types import FIRST_OFFSET, ElectionState, Epoch, Offset, ReplicaKey
+from raftlake.raft.types import FIRST_OFFSET, ElectionState, Epoch, NodeId, Offset, ReplicaKey, VoterSet
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.partition.retention import TableBounds
 from raftlake.replica.producer_care import ProducerCare
+from raftlake.replica.reserved import Topic
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import INTERVAL_MS, Housekeeping
 from raftlake.replica.turn.restart import Restarts
@@ -102,12 +103,12 @@ def test_a_request_goes_the_way_of_its_kind() -> None:
 
 
 def restarts(
-    ground: Ground, hosting: Any, damage: Noted, actions: Any, fetch_server: Noted | None = None
+    ground: Ground, hosting: Any, damage: Noted, actions: Any, fetch_server: Noted | None = None, topic: Topic | None = None
 ) -> tuple[Restarts, Findings]:
     findings = Findings(ground.engine)
     made = Restarts(
         ground.engine,
-        names=Noted(by_id=None),  # type: ignore[arg-type]
+        names=Noted(by_id=topic),  # type: ignore[arg-type]
         findings=findings,
         damage=damage,  # type: ignore[arg-type]
         fetch_server=fetch_server or Noted(),  # type: ignore[arg-type]
@@ -117,6 +118,10 @@ def restarts(
     return made, findings
 
 
+def voter_set(*numbers: int) -> VoterSet:
+    return VoterSet({NodeId(number): ReplicaKey(NodeId(number)) for number in numbers})
+
+
 class Reopening(Noted):
     """Stands for `Hosting`: the group is opened from the disk."""
 
@@ -124,9 +129,13 @@ class Reopening(Noted):
         super().__init__()
         self._ground = ground
 
-    def open(self, group: Any, **settings: Any) -> None:
+    def open(self, group: Any, *, initial: Any = None, is_found: bool = False, **settings: Any) -> bool:
         self.calls.append(("open", (group, settings["election_delay_ms"])))
+        self.began_with, self.is_found = initial, is_found
+        if is_found and self._ground.engine.logs.open(group).end_offset == 0:
+            return False
         self._ground.host(group)
+        return True
 
 
 def test_a_damaged_group_says_what_it_has_to_say_is_cut_and_opened_and_shows_no_less() -> None:
@@ -159,6 +168,40 @@ def test_a_group_without_room_keeps_its_log_and_campaigns_later() -> None:
     assert fetch_server.calls == [("begun_anew", (METADATA_GROUP,))], "replicas that wait have to ask again"
     assert damage.calls == [] and ground.engine.partitions[METADATA_GROUP].log.end_offset == end
     assert hosting.calls[-1] == ("open", (METADATA_GROUP, ground.engine.config.raft.election_timeout_ms))
+
+
+@pytest.mark.parametrize(("partition", "voters"), [(0, "first"), (1, "first"), (2, "later")])
+def test_a_group_without_room_begins_with_the_voters_of_its_partition(partition: int, voters: str) -> None:
+    ground = Ground()
+    sets = {"first": voter_set(1, 2, 3), "later": voter_set(1, 3, 4)}
+    topic = Topic("orders", ORDERS.topic_id, 2, voters=sets["first"]).with_partitions(4, sets["later"])
+    hosting = Reopening(ground)
+    made, _ = restarts(ground, hosting, Noted(), Noted(), topic=topic)
+    made.without_room(ground.host(GroupId("orders", partition, ORDERS.topic_id)))
+    assert hosting.began_with == sets[voters] and not hosting.is_found
+
+
+def test_a_group_without_room_and_records_waits_for_the_key_of_its_topic() -> None:
+    """Seed 1040026142: a node came back and had not read the key yet, when the disk was full and the leader had cut the group's
+    log to nothing. The group began anew with the static voters: elected by those, it led, and wrote down no voters."""
+    ground = Ground()
+    orders, metadata = ground.host(ORDERS), ground.host()
+    hosting = Reopening(ground)
+    made, _ = restarts(ground, hosting, Noted(), Noted())
+    made.without_room(orders)
+    assert hosting.is_found and ground.engine.partitions[ORDERS] is orders, "it was let go, and no other one was opened"
+    made.without_room(metadata)
+    assert not hosting.is_found, "who votes in the metadata log stands in no key"
+    assert ground.engine.partitions[METADATA_GROUP] is not metadata
+
+
+def test_a_group_without_room_that_has_records_waits_for_no_key() -> None:
+    ground = Ground()
+    hosting = Reopening(ground)
+    made, _ = restarts(ground, hosting, Noted(), Noted())
+    partition = ground.lead(ORDERS)
+    made.without_room(partition)
+    assert hosting.is_found and ground.engine.partitions[ORDERS] is not partition
 
 
 # --- the rounds of the house ---

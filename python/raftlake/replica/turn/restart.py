@@ -82,18 +82,19 @@ class Restarts:
             if isinstance(action, SAYING):
                 self._actions.perform(partition, action)
         self._hosting.let_go(partition)
-        delay_ms, topic = 0, None
+        group, delay_ms, initial, waits = partition.group, 0, None, False
         if damage is None:
-            engine.logs.settle(partition.group)
-            # Should the log be empty still, those vote in it who stand in its topic's key.
-            topic = self._names.by_id(partition.group.topic_id)
+            engine.logs.settle(group)
+            # Should the log be empty still, those vote in it who stand in its topic's key. Until that is read it stays closed.
+            topic = self._names.by_id(group.topic_id)
+            initial = None if topic is None else topic.voters_of(group.partition)
+            waits = topic is None and group != engine.config.quorum_group
             delay_ms = engine.config.raft.election_timeout_ms
         else:
-            self._damage.set_aside(partition.group, damage, partition.core.voters)
-        self._fetch_server.begun_anew(partition.group)
-        initial = None if topic is None else topic.voters
-        self._hosting.open(partition.group, election_delay_ms=delay_ms, initial=initial)
-        engine.partitions[partition.group].shown_before = max(partition.shown_before, partition.high_watermark)
+            self._damage.set_aside(group, damage, partition.core.voters)
+        self._fetch_server.begun_anew(group)
+        if self._hosting.open(group, election_delay_ms=delay_ms, initial=initial, is_found=waits):
+            engine.partitions[group].shown_before = max(partition.shown_before, partition.high_watermark)
         partition.on_deleted()
 
     def _saved(self, group: GroupId, states: list[ElectionState]) -> bool:
