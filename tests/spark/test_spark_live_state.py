@@ -133,13 +133,9 @@ print({row["value"]: row["count"] for row in state(spark, checkpoint).select("ke
 
 @pytest.mark.spark
 def test_a_new_session_reads_snapshots(spark: SparkSession, quorum: LocalQuorum, tmp_path: Path) -> None:
-    # Each version is a snapshot, which Spark copies by Hadoop's own class for local files.
-    settings = {
-        "spark__sql__streaming__stateStore__rocksdb__changelogCheckpointing__enabled": "false",
-        "fs__file__impl": "org.apache.hadoop.fs.LocalFileSystem",
-        "fs__file__impl__disable__cache": "true",
-    }
-    session = session_at(spark, quorum, **settings)
+    # Each version is a snapshot.
+    snapshots = {"spark__sql__streaming__stateStore__rocksdb__changelogCheckpointing__enabled": "false"}
+    session = session_at(spark, quorum, **snapshots)
     counting = Counting(session, tmp_path / "words", "raftlake://live/snapshots")
     try:
         counting.process("a b a")

@@ -20,6 +20,7 @@ import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileChecksum;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.FileUtil;
 import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.permission.FsPermission;
@@ -119,6 +120,13 @@ public class RaftlakeFileSystem extends FileSystem {
         try (content) {
             copy.get().take(content);
         }
+    }
+
+    /** As Hadoop does it, with any class that `fs.file.impl` names: Hadoop's own method takes subclasses of LocalFileSystem alone. */
+    @Override
+    public void copyFromLocalFile(boolean deleteSource, boolean overwrite, Path source, Path target) throws IOException {
+        FileSystem local = FileSystem.get(URI.create("file:///"), getConf());
+        FileUtil.copy(local, source, this, target, deleteSource, overwrite, getConf());
     }
 
     /** Null where no file is. */

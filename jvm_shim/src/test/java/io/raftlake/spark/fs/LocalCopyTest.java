@@ -1,6 +1,7 @@
 package io.raftlake.spark.fs;
 
 import static io.raftlake.spark.kit.Files.bytes;
+import static io.raftlake.spark.kit.Files.read;
 import static io.raftlake.spark.kit.Files.write;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -20,7 +21,9 @@ import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -166,6 +169,26 @@ class LocalCopyTest {
         assertEquals(7, statistics.getBytesRead());
         content.close();
         assertThrows(IOException.class, () -> content.transferTo(OutputStream.nullOutputStream()));
+    }
+
+    /** Hadoop's own copy ends with a ClassCastException where the class for local files is the raw one. */
+    @Test
+    void localFilesOfAnyClassAreTaken() throws IOException {
+        for (Class<?> each : List.of(RawLocalFileSystem.class, LocalFileSystem.class)) {
+            Configuration chosen = Spaces.confWithLogs();
+            chosen.set("fs.file.impl", each.getName());
+            chosen.setBoolean("fs.file.impl.disable.cache", true);
+            Files.write(directory.resolve("here"), bytes(LARGE));
+            Files.write(directory.resolve("other"), bytes(10));
+            try (FileSystem taking = Spaces.fileSystem(chosen, pipeline)) {
+                taking.copyFromLocalFile(new Path(directory.resolve("here").toString()), at("there"));
+                assertArrayEquals(bytes(LARGE), read(taking, at("there")));
+                assertThrows(IOException.class, () -> taking.copyFromLocalFile(false, false, local("other"), at("there")));
+                taking.copyFromLocalFile(true, true, local("other"), at("there"));
+                assertArrayEquals(bytes(10), read(taking, at("there")));
+                assertEquals(List.of("here"), names());
+            }
+        }
     }
 
     @Test
