@@ -371,6 +371,7 @@ class Cluster:
         while waiting := [client for client in self.clients if not self._has_progressed(client)]:
             now_us = self.scheduler.now_us
             for client in waiting:
+                # As it was when the faults ended.
                 until_us.setdefault(client.name, 0 if client.asks_us is None else client.asks_us + half_us)
                 fetched = client.awaited if isinstance(client, Operator) else None
                 if fetched is not None and fetched > seen.get(client.name, (-1, -1, -1)):

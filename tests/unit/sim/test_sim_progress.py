@@ -76,7 +76,6 @@ def test_a_client_that_asked_before_is_waited_for_no_longer() -> None:
     waiting._think(ms_max=0)
     waiting.give_up = lambda: None  # type: ignore[method-assign]
     cluster.run_a_while()
-    cluster.shared.is_healed = True
     assert waiting.asks_us is None and not waiting.is_idle
     with pytest.raises(Violation, match="stuck"):
         wait(cluster)

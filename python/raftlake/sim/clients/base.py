@@ -145,9 +145,8 @@ class Client:
         #: Wants nothing any more.
         self.is_done = False
         self.began_us = 0
-        #: When it asked, or will ask, for the first time since the faults ended; None where it waits for an answer of before.
+        #: When its next request begins; None while it waits for an answer.
         self.asks_us: int | None = None
-        self._asked_since_healed = False
         self._node_id = NodeId(0)
 
     def start(self) -> None:
@@ -158,17 +157,13 @@ class Client:
         think_ms = self.rng.expovariate(1.0) * self.shared.settings.think_ms_mean
         delay_us = 1_000 + int((think_ms if ms_max is None else min(think_ms, ms_max)) * US_PER_MS)
         delay_us += rest_ms * US_PER_MS
-        if not self._asked_since_healed:
-            self.asks_us = self.shared.scheduler.now_us + delay_us
+        self.asks_us = self.shared.scheduler.now_us + delay_us
         self.shared.scheduler.call_after(delay_us, self._begin)
 
     def _begin(self) -> None:
         if self.shared.stopped or self._makes_room:
             return
-        if self.shared.is_healed:
-            self._asked_since_healed = True
-        else:
-            self.asks_us = None
+        self.asks_us = None
         self.is_idle = False
         self.began_us = self.shared.scheduler.now_us
         self.step()

@@ -122,7 +122,7 @@ public class RaftlakeFileSystem extends FileSystem {
         }
     }
 
-    /** As Hadoop does it, with any class that `fs.file.impl` names: Hadoop's own method takes subclasses of LocalFileSystem alone. */
+    /** As Hadoop, with any class that {@code fs.file.impl} names: Hadoop's own method takes LocalFileSystem's subclasses alone. */
     @Override
     public void copyFromLocalFile(boolean deleteSource, boolean overwrite, Path source, Path target) throws IOException {
         FileSystem local = FileSystem.get(URI.create("file:///"), getConf());

@@ -1,12 +1,9 @@
 package io.raftlake.spark.live;
 
-import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.OptionalLong;
 import java.util.concurrent.Callable;
-import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -89,17 +86,7 @@ final class LiveReader implements PartitionReader<InternalRow> {
 
         /** Nothing where no batch is committed. */
         private static OptionalLong newestBatch(Path commits, Configuration conf) throws IOException {
-            FileStatus[] found;
-            try {
-                found = commits.getFileSystem(conf).listStatus(commits);
-            } catch (FileNotFoundException gone) {
-                return OptionalLong.empty();
-            }
-            return Stream.of(found)
-                    .map(status -> status.getPath().getName())
-                    .filter(name -> name.chars().allMatch(Character::isDigit))
-                    .mapToLong(Long::parseLong)
-                    .max();
+            return Missing.numbers(commits.getFileSystem(conf), commits).stream().mapToLong(Long::longValue).max();
         }
     }
 }

@@ -15,7 +15,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** What the options name and is not there. Spark's errors tell of the file that they did not find; nothing is asked before one. */
 final class Missing {
-    private static final String NUMBER = "[0-9]{1,9}";
+    private static final String NUMBER = "[0-9]{1,18}";
 
     private Missing() {}
 
@@ -61,11 +61,11 @@ final class Missing {
             return Optional.of("there is no checkpoint at '" + path + "': no file 'metadata' is in it. `raftlake checkpoints list` "
                     + "shows those of the quorum");
         }
-        List<Integer> operators = numbers(files, new Path(root, "state"));
+        List<Long> operators = numbers(files, new Path(root, "state"));
         if (operators.isEmpty()) {
             return Optional.of("the query of checkpoint '" + path + "' keeps no state");
         }
-        if (!operators.contains(options.getInt("operatorId", 0))) {
+        if (!operators.contains(options.getLong("operatorId", 0))) {
             return Optional.of("operator " + options.getInt("operatorId", 0) + " of checkpoint '" + path + "' (option 'operatorId') "
                     + "keeps no state; operators with state: "
                     + operators.stream().map(String::valueOf).collect(Collectors.joining(", ")));
@@ -73,7 +73,8 @@ final class Missing {
         return Optional.empty();
     }
 
-    private static List<Integer> numbers(FileSystem files, Path directory) throws IOException {
+    /** The names in a directory that are numbers, ascending; none where it is not there. */
+    static List<Long> numbers(FileSystem files, Path directory) throws IOException {
         FileStatus[] found;
         try {
             found = files.listStatus(directory);
@@ -83,7 +84,7 @@ final class Missing {
         return Stream.of(found)
                 .map(status -> status.getPath().getName())
                 .filter(name -> name.matches(NUMBER))
-                .map(Integer::valueOf)
+                .map(Long::valueOf)
                 .sorted()
                 .toList();
     }

@@ -147,7 +147,7 @@ final class LoggedFileManager extends RocksDBFileManager {
                 .map(FileStatus::getPath)
                 .map(Path::getName)
                 .filter(name -> name.endsWith(Snapshot.ZIP))
-                .mapToLong(name -> Long.parseLong(name.substring(0, name.length() - Snapshot.ZIP.length()).split("_")[0]))
+                .mapToLong(Snapshot::version)
                 .sorted()
                 .toArray();
         if (snapshots.length == 0) {

@@ -49,6 +49,11 @@ final class Snapshot {
         return names;
     }
 
+    /** The version of a zip, by its name. */
+    static long version(String zip) {
+        return Long.parseLong(zip.substring(0, zip.length() - ZIP.length()).split("_")[0]);
+    }
+
     /** The zip of the newest of these versions that is among the names of a directory. */
     static Optional<Path> newest(Path directory, List<String> names, List<Name> versions) {
         return versions.stream()

@@ -208,8 +208,7 @@ public final class Standby {
         Map<Long, List<Path>> byVersion = new HashMap<>();
         for (String name : Snapshot.names(files, directory)) {
             if (name.matches("[0-9]{1,18}(_.*)?\\.zip")) {
-                long version = Long.parseLong(name.substring(0, name.length() - Snapshot.ZIP.length()).split("_")[0]);
-                byVersion.computeIfAbsent(version, absent -> new ArrayList<>()).add(new Path(directory, name));
+                byVersion.computeIfAbsent(Snapshot.version(name), absent -> new ArrayList<>()).add(new Path(directory, name));
             }
         }
         Comparator<Map.Entry<Long, List<Path>>> byNumber = Map.Entry.comparingByKey();
