@@ -35,6 +35,7 @@ from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.replication.control import FOREIGN, ControlPlane
 from raftlake.replica.replication.fetch_server import FetchServer
+from raftlake.replica.replication.fetcher import Fetchers
 from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
 from raftlake.replica.transactions.desk import MarkerDesk
@@ -49,6 +50,7 @@ class Front:
         apis: Apis,
         control: ControlPlane,
         fetch_server: FetchServer,
+        fetchers: Fetchers,
         kv: KvService,
         marker_desk: MarkerDesk,
         reads: ReadService,
@@ -58,6 +60,7 @@ class Front:
         self._apis = apis
         self._control = control
         self._fetch_server = fetch_server
+        self._fetchers = fetchers
         self._kv = kv
         self._marker_desk = marker_desk
         self._reads = reads
@@ -109,6 +112,8 @@ class Front:
         for partition in list(self._engine.partitions.values()):
             if partition.core.is_leader or partition.core.leader_id == peer:
                 self._engine.step(partition, PeerUnreachable(peer=peer))
+            if partition.core.leader_id == peer:
+                self._fetchers.lose(peer, partition.group)
 
     def on_deadline(self) -> None:
         """The time has come for which `TimerQueue.next_ms` asked."""

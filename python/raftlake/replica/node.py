@@ -268,6 +268,7 @@ class ReplicaNode:
             apis=apis,
             control=self.control,
             fetch_server=self.fetch_server,
+            fetchers=self.fetchers,
             kv=self.kv,
             marker_desk=MarkerDesk(engine, self.markers),
             reads=self.reads,

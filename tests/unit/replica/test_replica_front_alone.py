@@ -34,7 +34,8 @@ from raftlake.wire.topic_lists import TopicPartitions
 
 def fronted(ground: Ground) -> tuple[Front, dict[str, Noted]]:
     noted: dict[str, Any] = {
-        name: Noted() for name in ("apis", "control", "fetch_server", "kv", "marker_desk", "reads", "snapshot_transfer")
+        name: Noted()
+        for name in ("apis", "control", "fetch_server", "fetchers", "kv", "marker_desk", "reads", "snapshot_transfer")
     }
     return Front(ground.engine, **noted), noted
 

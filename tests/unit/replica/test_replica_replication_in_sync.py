@@ -303,3 +303,25 @@ def test_many_groups_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatc
     cluster.run(EXPECTED_MS, until=lambda: everywhere(cluster, {1, 2}))
     assert everywhere(cluster, {1, 2})
     assert max(looked) == 3 and set(looked) > {3}
+
+
+def test_an_idle_observer_that_lost_a_connection_hears_its_leaders_again_with_their_next_rounds() -> None:
+    """Simulator, seed 1060000199: an observer stands for nothing, so no deadline asks for its leader. It called a replica
+    lagging, and the quorum without a leader, until the next record came."""
+    cluster = settled(topics=1, partitions=6)
+    cluster.wipe(4)
+    cluster.start(4)
+    cluster.run(5_000, until=lambda: len(cluster.nodes[NodeId(4)].partitions) == 7)
+    cluster.run(2_000)
+    observer = cluster.nodes[NodeId(4)]
+    assert all(partition.core.hears_leader for partition in observer.partitions.values())
+    for peer in ALL:
+        followed = [each for each in observer.partitions.values() if each.core.leader_id == peer]
+        answered_ms = observer.fetchers.heard_ms(NodeId(peer))
+        assert followed
+        observer.peer_unreachable(NodeId(peer))
+        cluster.run(1)
+        assert not any(partition.core.hears_leader for partition in followed)
+        cluster.run(1_000, until=lambda: observer.fetchers.heard_ms(NodeId(peer)) > answered_ms)  # noqa: B023 - of this round
+        cluster.run(1)
+        assert all(partition.core.hears_leader for partition in followed)

@@ -9,6 +9,8 @@ import pytest
 from raftlake.ports.driver import SnapshotWriter
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset, OffsetAndEpoch
+from raftlake.replica.partition import snapshot_files
+from raftlake.replica.partition.start_points import Slices
 from replica_cluster import Cluster, batch
 
 
@@ -94,3 +96,39 @@ def test_a_topic_that_is_deleted_while_its_log_is_trimmed_is_left_alone() -> Non
     start = partition.core.log_start
     cluster.run(500)
     assert node.fatal is None and partition.core.log_start == start
+
+
+def test_a_trim_whose_log_is_cut_before_its_turn_comes_leaves_no_snapshot() -> None:
+    """Simulator, seed 1060000922: other work went first, damage was found meanwhile, and the log was cut below the trim's end.
+    The snapshot told no producers. The node began behind it, led, and appended a batch that came again."""
+    cluster = Cluster(3, segment_bytes=400, retention_bytes=1 << 30)
+    (group,) = cluster.create_topic("t")
+    for number in range(30):
+        cluster.produce(group, batch(b"%03d" % number * 30, producer_id=7, producer_epoch=0, base_sequence=number))
+    cluster.run(1_000)
+    node = cluster.followers(group)[0]
+    store, partition = node.engine.logs.snapshots, node.partitions[group]
+    is_first = True
+
+    def first() -> Slices:
+        while is_first:
+            yield
+
+    node.producers.in_slices(first())
+    damaged = partition.log.segments()[-3]
+    keep_from = damaged.end_offset
+    node.snapshots.trim(partition, keep_from)
+    log = cluster.disks[node.config.node_id].logs[group]
+    log.damage([each.base for each in log.batches].index(damaged.base_offset), -1)
+    assert node.findings.guarded(group, lambda: partition.log.scrub(1 << 20)) is None
+    cluster.run(1)
+    cut = node.partitions[group]
+    assert cut is not partition and cut.log.end_offset < keep_from
+    is_first = False
+    cluster.run(1_000, until=lambda: cut.log.end_offset > keep_from)
+    assert list(store.ids(group)) == [] and not node.snapshots._trimming
+    node.snapshots.trim(cut, keep_from)
+    cluster.run(1_000, until=lambda: cut.log.start_offset == keep_from)
+    (taken,) = store.ids(group)
+    known = snapshot_files.check(store, group, taken).producers
+    assert known is not None and len(known.packed) > 0

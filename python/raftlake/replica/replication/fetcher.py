@@ -58,6 +58,8 @@ class PeerFetcher:
         #: Groups that follow the peer and have neither asked for more nor something to write: they wait for a retry, for votes
         #: or for a snapshot.
         self._absent: dict[GroupId, None] = {}
+        #: Groups whose cores lost the peer and have not heard of it since. No deadline asks for the leader of an observer.
+        self._lost: dict[GroupId, None] = {}
         self._under_way = False
         #: When the peer last answered a round, `NEVER_MS` before.
         self.last_answer_ms = NEVER_MS
@@ -74,9 +76,14 @@ class PeerFetcher:
         """The group no longer fetches from this peer."""
         self._wanted.pop(group, None)
         self._absent.pop(group, None)
+        self._lost.pop(group, None)
         self.written(group)
         if self._parked.pop(group, None) is not None:
             self._forgotten[group] = None
+
+    def lose(self, group: GroupId) -> None:
+        """The group follows the peer, and its core was told that a connection to the peer is gone."""
+        self._lost[group] = None
 
     def confirm(self, group: GroupId) -> bool:
         """Tell the core when the leader last completed a round in which this group was parked."""
@@ -139,6 +146,9 @@ class PeerFetcher:
         for message in reply.messages:
             assert isinstance(message.body, FetchResponse)
             self._deliver(message.group, message.body)
+        for group in list(self._lost):
+            if self.confirm(group):
+                self._lost.pop(group, None)
         self._mark(self)
 
     def _deliver(self, group: GroupId, response: FetchResponse) -> None:
@@ -238,6 +248,12 @@ class Fetchers:
         fetcher = self._fetchers.get(partition.core.leader_id)
         if fetcher is not None:
             fetcher.confirm(partition.group)
+
+    def lose(self, peer: NodeId, group: GroupId) -> None:
+        """The core of a group that follows `peer` was told that a connection to it is gone."""
+        fetcher = self._fetchers.get(peer)
+        if fetcher is not None:
+            fetcher.lose(group)
 
     def heard_ms(self, peer: NodeId) -> int:
         """When a peer last answered a round, `NEVER_MS` where it has not."""

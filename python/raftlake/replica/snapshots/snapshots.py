@@ -187,7 +187,15 @@ class Snapshots:
         self._producers.in_slices(self._write_producers(partition, maker))
 
     def _write_producers(self, partition: Partition, maker: SnapshotMaker) -> Slices:
-        yield from write_producers(maker, partition.producers_at(maker.snapshot_id.offset))
+        """Where other work went first, damage may have cut the log below the offset meanwhile: nothing is deleted then."""
+        offset = maker.snapshot_id.offset
+        producers = partition.producers_at(offset)
+        if producers is None and offset > partition.log.start_offset:
+            # Whoever begins behind a snapshot that tells no producers appends batches that come again.
+            maker.writer.abandon()
+            self._trimming.pop(partition, None)
+            return
+        yield from write_producers(maker, producers)
         maker.writer.freeze(partial(self._on_trim_taken, partition, maker.snapshot_id))
 
     def _on_trim_taken(self, partition: Partition, snapshot_id: OffsetAndEpoch, error: StorageError | None) -> None:
