@@ -33,7 +33,16 @@ Entry = tuple[Epoch, Offset]
 class LeaderEpochs:
     """The epoch history of one log and its file. `write` may be called from a flush thread, the rest only from the driver's."""
 
-    __slots__ = ("_directory", "_entries", "_lock", "_saved_version", "_version", "_written_version", "entries")
+    __slots__ = (
+        "_directory",
+        "_durable_version",
+        "_entries",
+        "_lock",
+        "_saved_version",
+        "_version",
+        "_written_version",
+        "entries",
+    )
 
     def __init__(self, directory: Path, entries: Sequence[Entry] = ()) -> None:
         self._directory = directory
@@ -44,6 +53,8 @@ class LeaderEpochs:
         #: The last version that was handed to a writer, and the last one that a writer began to write.
         self._saved_version = 0
         self._written_version = NEVER
+        #: The last version that was written and synced.
+        self._durable_version = NEVER
         self._lock = threading.Lock()
 
     @property
@@ -101,10 +112,11 @@ class LeaderEpochs:
                 self._replace(content, version, sync=sync)
 
     def save(self) -> None:
-        """Make the history durable before returning. Raises StorageError."""
+        """Make the history durable before returning, where it is not yet. Raises StorageError."""
         with self._lock:
             self._saved_version = self._version
-            self._replace(self.encode(), self._version, sync=True)
+            if self._durable_version != self._version:
+                self._replace(self.encode(), self._version, sync=True)
 
     def _replace(self, content: bytes, version: int, *, sync: bool) -> None:
         try:
@@ -114,6 +126,8 @@ class LeaderEpochs:
             self._saved_version = NEVER
             raise
         self._written_version = version
+        if sync:
+            self._durable_version = version
 
 
 def _visible(entries: Sequence[Entry]) -> Sequence[Entry]:

@@ -166,6 +166,38 @@ def test_the_scrub_reads_no_more_than_its_time_allows_and_goes_on_with_the_next_
     assert read == [(METADATA_GROUP, 100), (ORDERS, 40), (ORDERS, 100), (METADATA_GROUP, 40)]
 
 
+def test_the_scrub_reads_in_slices_that_are_spread_over_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a second at once held up every append for milliseconds."""
+    ground = Ground()
+    read: list[tuple[int, GroupId, int]] = []
+    begin_ms = ground.engine.now_ms
+    for group in (METADATA_GROUP, ORDERS):
+        log = ground.host(group).log
+        log.scrub = lambda size, group=group: (  # type: ignore[method-assign, misc]
+            read.append((ground.engine.now_ms - begin_ms, group, size)), min(size, 70)
+        )[1]  # fmt: skip
+    scrub = Scrub(ground.engine, Findings(ground.engine))
+    monkeypatch.setattr(scrubs, "SCRUB_BYTES_PER_SECOND", 250)
+    monkeypatch.setattr(scrubs, "SLICE_BYTES", 100)
+    scrub.read_on(1_000)
+    first = [(0, METADATA_GROUP, 100), (0, ORDERS, 30)]
+    assert read == first
+    ground.run(399)
+    assert read == first
+    ground.run(1)
+    # ORDERS had its 30, and may have more; then each was seen in this second.
+    assert read == [*first, (400, ORDERS, 100)]
+    ground.run(5_000)
+    assert len(read) == 3
+    read.clear()
+    scrub.read_on(1_000)
+    scrub.read_on(1_000)
+    assert [each[1:] for each in read] == [(METADATA_GROUP, 100), (ORDERS, 30)], "one slice is under way"
+    del ground.engine.partitions[ORDERS]
+    ground.run(5_000)
+    assert [each[1:] for each in read[2:]] == [(METADATA_GROUP, 100)], "what is gone is passed over"
+
+
 def test_the_voters_in_the_log_say_who_votes_alone() -> None:
     ground = Ground(directory_id=DIRECTORY)
     partition = ground.lead()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from enginekit import TWO, Ground, Noted
+from enginekit import ME, METADATA_GROUP, ORDERS, TWO, Ground, Noted
 from raftlake.errors import ErrorCode, InvariantViolation
 from raftlake.ports.driver import ListenerUse, Origin, PeerConnection
 from raftlake.ports.peer_rpcs import (
@@ -97,6 +98,17 @@ def test_a_leader_minds_an_unreachable_peer_and_a_group_without_a_leader_does_no
         if partition.core.is_leader:
             assert stepped == [(partition, PeerUnreachable(peer=TWO))]
     assert len(stepped) == 1
+
+
+def test_groups_that_follow_an_unreachable_peer_are_to_hear_of_it_again_and_no_others() -> None:
+    ground = Ground(3)
+    front, noted = fronted(ground)
+    followed = SimpleNamespace(group=ORDERS, core=SimpleNamespace(is_leader=False, leader_id=TWO))
+    led = SimpleNamespace(group=METADATA_GROUP, core=SimpleNamespace(is_leader=True, leader_id=ME))
+    ground.engine.partitions = {METADATA_GROUP: led, ORDERS: followed}  # type: ignore[dict-item]
+    ground.engine.step = lambda partition, event: None  # type: ignore[method-assign]
+    front.peer_unreachable(TWO)
+    assert noted["fetchers"].calls == [("lose", (TWO, ORDERS))]
 
 
 def test_a_broken_invariant_in_a_timer_ends_the_node() -> None:

@@ -1,4 +1,4 @@
-"""What a follower tells a peer of groups that it fetches there no longer."""
+"""What a follower tells a peer of groups that it fetches there no longer, and what groups that lost a peer hear of it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ class Rounds:
 
     def __init__(self) -> None:
         self.sent: list[tuple[FetchRpc, Callable[[FetchReply], None]]] = []
+        #: Who was told that the peer leads on.
+        self.told: list[GroupId] = []
         engine: Any = SimpleNamespace(
             begin_input=lambda: None,
             network=SimpleNamespace(send=lambda peer, rpc, done: self.sent.append((rpc, done))),
             config=SimpleNamespace(node_id=NodeId(3), replica_fetch_wait_ms=500, replica_fetch_bytes_max=1),
             cluster_id=None,
             now_ms=0,
-            partitions={},
+            partitions={LEFT: LEFT, KEPT: KEPT},
+            step=lambda group, event: self.told.append(group),
         )
         disk: Any = SimpleNamespace(is_low=False)
         self.fetcher = PeerFetcher(engine, disk, NodeId(1), lambda fetcher: None, lambda peer, report: None)
@@ -81,3 +84,34 @@ def test_a_group_that_is_wanted_again_takes_the_place_of_what_the_peer_holds(rou
     assert rounds.round() == ([LEFT], [])
     rounds.fetcher.forget(LEFT)
     assert rounds.round() == ([], [LEFT])
+
+
+def test_groups_that_lost_the_peer_hear_of_it_with_its_next_answer_once(rounds: Rounds) -> None:
+    for group in (LEFT, KEPT):
+        rounds.fetcher.lose(group)
+    assert rounds.told == []
+    rounds.round()
+    assert rounds.told == [LEFT, KEPT]
+    rounds.round()
+    assert rounds.told == [LEFT, KEPT]
+
+
+def test_a_group_that_lost_the_peer_and_asks_anew_hears_of_it_with_the_answer_to_that_round(rounds: Rounds) -> None:
+    rounds.fetcher.lose(LEFT)
+    rounds.fetcher.send_round()
+    rounds.fetcher.want(LEFT, request(1))
+    _, done = rounds.sent.pop()
+    done(FetchReply(error=ErrorCode.NONE, session_id=7, messages=()))
+    assert rounds.told == [], "that round was sent before the question"
+    rounds.round()
+    assert rounds.told == [LEFT]
+
+
+def test_a_group_that_lost_the_peer_and_left_it_is_told_nothing_when_it_comes_back(rounds: Rounds) -> None:
+    rounds.fetcher.lose(LEFT)
+    rounds.fetcher.forget(LEFT)
+    rounds.round()
+    rounds.fetcher.want(LEFT, request(2))
+    rounds.round()
+    rounds.round()
+    assert rounds.told == []

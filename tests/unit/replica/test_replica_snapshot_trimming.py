@@ -125,10 +125,31 @@ def test_a_trim_whose_log_is_cut_before_its_turn_comes_leaves_no_snapshot() -> N
     cut = node.partitions[group]
     assert cut is not partition and cut.log.end_offset < keep_from
     is_first = False
+    (begun,) = store._writers.values()  # type: ignore[attr-defined]
     cluster.run(1_000, until=lambda: cut.log.end_offset > keep_from)
     assert list(store.ids(group)) == [] and not node.snapshots._trimming
+    assert begun.is_over, "nothing is left of it"
     node.snapshots.trim(cut, keep_from)
     cluster.run(1_000, until=lambda: cut.log.start_offset == keep_from)
     (taken,) = store.ids(group)
     known = snapshot_files.check(store, group, taken).producers
     assert known is not None and len(known.packed) > 0
+
+
+def test_a_damaged_snapshot_at_the_start_of_a_log_is_renewed_where_nothing_tells_its_producers() -> None:
+    cluster = Cluster(3, segment_bytes=400, retention_bytes=1 << 30)
+    (group,) = cluster.create_topic("t")
+    for number in range(30):
+        cluster.produce(group, batch(b"%03d" % number * 30))
+    cluster.run(1_000)
+    node = cluster.leader()
+    store, partition = node.engine.logs.snapshots, node.partitions[group]
+    keep_from = partition.log.segments()[-2].end_offset
+    node.snapshots.trim(partition, keep_from)
+    cluster.run(1_000, until=lambda: partition.log.start_offset == keep_from)
+    (damaged,) = store.ids(group)
+    store.delete(group, damaged)
+    partition.log.start_points.delete([keep_from])
+    node.snapshots.renew(partition, damaged)
+    cluster.run(1_000, until=lambda: list(store.ids(group)) == [damaged])
+    assert snapshot_files.check(store, group, damaged).producers is None

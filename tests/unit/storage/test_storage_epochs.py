@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage import epochs as epoch_files
 from raftlake.storage.epochs import FILE_NAME, LeaderEpochs, load, parse
 
 
@@ -49,6 +50,29 @@ def test_a_reset_history_survives_truncation_to_its_start(tmp_path: Path) -> Non
     epochs.note(Epoch(9), Offset(60))
     epochs.truncate_to(Offset(50), Offset(50))
     assert list(epochs.entries) == [(7, 50)]
+
+
+def test_what_is_durable_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that begins waits for this file, on the thread of the driver."""
+    replace, synced = epoch_files.replace_file, []
+
+    def noted(path: Path, data: bytes, *, sync: bool) -> None:
+        replace(path, data, sync=sync)
+        synced.append(sync)
+
+    monkeypatch.setattr(epoch_files, "replace_file", noted)
+    epochs = history(tmp_path, (1, 0))
+    epochs.save()
+    epochs.save()
+    assert synced == [True]
+    for number, sync in enumerate((False, True)):
+        epochs.note(Epoch(2 + number), Offset(10 + number))
+        changed = epochs.take_changes()
+        assert changed is not None
+        epochs.write(*changed, sync=sync)
+        epochs.save()
+        assert load(tmp_path) == list(epochs.all_entries)
+    assert synced == [True, False, True, True], "what a flush has written unsynced is written again"
 
 
 def test_an_older_write_never_replaces_a_newer_one(tmp_path: Path) -> None:
