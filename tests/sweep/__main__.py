@@ -1,9 +1,10 @@
 """`make sweep SEEDS=A..B`: many simulated clusters, and the page about them.
 
 Each stretch of 200 seeds that is finished is written down in .cache/sweep. A sweep that was stopped, by Ctrl-C or by a kill,
-goes on behind the last stretch when it is started again with the same seeds on the same commit. The page is written when all
-seeds were run and none failed; exit status 1 when one failed. Where thousands are to be run, the package is compiled first
-(`compiled`).
+goes on behind the last stretch when it is started again with the same seeds on the same commit. It ends with the first stretch
+in which a seed failed: what mends that seed changes the code, and the count begins anew. `--keep-going` looks for more of them.
+The page is written when all seeds were run and none failed; exit status 1 when one failed. Where thousands are to be run, the
+package is compiled first (`compiled`).
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = ("python", "pyproject.toml")
 
 
-def finish(ledger: Ledger, jobs: int, compiled: Compiled | None) -> None:
-    """Run what is not finished yet, stretch after stretch."""
+def finish(ledger: Ledger, jobs: int, compiled: Compiled | None, *, keep_going: bool) -> None:
+    """Run what is not finished yet, stretch after stretch, up to one in which a seed failed."""
     remaining = ledger.remaining
-    if not remaining:
+    if not remaining or (ledger.totals.failed and not keep_going):
         return
     began = time.monotonic()
     first, totals = remaining[0], Totals()
@@ -42,6 +43,8 @@ def finish(ledger: Ledger, jobs: int, compiled: Compiled | None) -> None:
             now = time.monotonic()
             ledger.add(Stretch(first, verdict.seed, now - began, totals, compiled is not None))
             say(f"seeds {first}..{verdict.seed}: {totals.done / (now - began):.2f} a second, {len(totals.failed)} failed")
+            if totals.failed and not keep_going:
+                return
             first, totals, began = verdict.seed + 1, Totals(), now
 
 
@@ -53,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ledgers", type=Path, default=ROOT / ".cache" / "sweep", help="the directory of what is finished")
     parser.add_argument("--builds", type=Path, default=ROOT / ".cache" / "compiled", help="the directory of compiled packages")
     parser.add_argument("--interpreted", action="store_true", help="run no compiled code")
+    parser.add_argument("--keep-going", action="store_true", help="go on where a seed has failed")
     options = parser.parse_args(arguments)
     seeds: range = options.seeds
     stamp = runstamp.take(*CODE)
@@ -70,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compiled = None
         if not options.interpreted:
             compiled = Compiled.of(stamp.commit, options.jobs, len(ledger.remaining), options.builds)
-        finish(ledger, options.jobs, compiled)
+        finish(ledger, options.jobs, compiled, keep_going=options.keep_going)
     except NotCompiledError as error:
         say(f"{error}; mend that, or sweep at half the speed with --interpreted")
         return 1

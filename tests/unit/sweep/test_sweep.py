@@ -62,8 +62,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     return Runs(monkeypatch)
 
 
-def sweep(directory: Path, seeds: str = SEEDS) -> int:
-    return command.main(["--seeds", seeds, "--ledgers", str(directory), "--page", str(directory / "page.md")])
+def sweep(directory: Path, seeds: str = SEEDS, *more: str) -> int:
+    return command.main(["--seeds", seeds, "--ledgers", str(directory), "--page", str(directory / "page.md"), *more])
 
 
 def test_the_page_tells_what_all_stretches_came_to(runs: Runs, tmp_path: Path) -> None:
@@ -127,14 +127,29 @@ def test_a_seed_that_failed_before_a_stop_still_fails_the_sweep(
     runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs.broken, runs.stopped_at = {7}, 300
-    assert sweep(tmp_path) == 1
+    assert sweep(tmp_path, SEEDS, "--keep-going") == 1
     runs.stopped_at = None
     capsys.readouterr()
-    assert sweep(tmp_path) == 1
+    assert sweep(tmp_path, SEEDS, "--keep-going") == 1
     out = capsys.readouterr().out
     assert f"reproduce: {runner.interpreter()} -m raftlake.sim --seed 7 --trace sim-7.trace" in out
     assert "1 of 500 seeds broke a promise" in out
     assert not (tmp_path / "page.md").exists()
+
+
+def test_a_sweep_ends_with_the_stretch_in_which_a_seed_failed(
+    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Failures went unseen for hours, and the seeds behind them counted for nothing."""
+    runs.broken = {STRETCH + 7}
+    assert sweep(tmp_path) == 1
+    assert runs.seeds[-1] == 2 * STRETCH
+    assert f"1 of {2 * STRETCH} seeds broke a promise" in capsys.readouterr().out
+    runs.seeds.clear()
+    assert sweep(tmp_path) == 1, "and no more of them when it is started again"
+    assert runs.seeds == []
+    assert sweep(tmp_path, SEEDS, "--keep-going") == 1
+    assert runs.seeds == list(range(2 * STRETCH + 1, 501))
 
 
 def test_a_sweep_without_traffic_is_no_proof(runs: Runs, tmp_path: Path) -> None:
