@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from sparkfixtures import LIGHT
 from waitkit import wait_until
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ WORKER_CORES = 4
 CORES = 4
 EXECUTOR_CORES = 2
 START_SECONDS = 120
-#: For JVMs that live for a minute.
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 POLL_SECONDS = 0.02
 
 
@@ -227,7 +226,7 @@ def reach(directory: str, phase: str) -> None:
 def bare_submit(cluster: SparkCluster, job: Path, directory: Path, facts: Mapping[str, Any], conf: Mapping[str, str]) -> None:
     """Run a job to its end in a session that was told nothing of raftlake."""
     directory.mkdir(parents=True)
-    settings = [f"spark.driver.extraJavaOptions={LIGHT} -Dderby.system.home={directory}", f"spark.cores.max={CORES}"]
+    settings = [f"spark.driver.extraJavaOptions=-Dderby.system.home={directory}", f"spark.cores.max={CORES}"]
     settings += [f"spark.executor.extraJavaOptions={LIGHT}"]
     settings += [f"spark.sql.warehouse.dir={directory}/warehouse", "spark.executor.memory=600m", "spark.ui.enabled=false"]
     settings += [f"spark.executor.cores={EXECUTOR_CORES}", *(f"{name}={value}" for name, value in conf.items())]
@@ -285,7 +284,7 @@ class Driver(Group):
             "spark.executor.cores": str(EXECUTOR_CORES),
             "spark.cores.max": str(CORES),
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
-            "spark.driver.extraJavaOptions": f"{LIGHT} -Dderby.system.home={directory}",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}",
             "spark.executor.extraJavaOptions": LIGHT,
             **conf,
         }
