@@ -106,11 +106,14 @@ def serve(
     ] = None,
 ) -> None:
     """Run one node in the foreground until SIGTERM, Ctrl-C, or the end of its terminal."""
-    from raftlake.runtime import server
+    from raftlake.runtime.early_reader import start_early_reader
     from raftlake.runtime.settings.settings import load_settings
 
     loaded = load_settings(config, environ=os.environ, overrides=settings or [])
-    raise typer.Exit(server.serve(loaded))
+    reader = start_early_reader(loaded)
+    from raftlake.runtime import server
+
+    raise typer.Exit(server.serve(loaded, reader=reader))
 
 
 def dump(

@@ -12,7 +12,7 @@ Reading order:
 - `preload`: imports at the start what a node may import while it runs.
 - `clock`, `loop`, `aside`: the real clocks; the event loop; a thread for long jobs.
 - `work_line`: long work in small pieces, and the one line in which dear requests of all clients wait for the loop.
-- `tier_process`: the remote tier, whose calls a process of its own makes.
+- `tier_process`, `early_reader`: the remote tier, whose calls processes of its own make; the one that a node starts first.
 - `loop_watch`, `metrics`: the pauses of the event loop; the figures for Prometheus.
 - `log`, `node_log`, `refusal_log`: log lines; what a node logs of roles, damage, voters, topics and refusals; refusals at a
   bounded rate.

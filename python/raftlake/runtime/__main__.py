@@ -21,12 +21,16 @@ def main() -> int:
     # What is imported stays: walking it again and again while it grows finds nothing.
     gc.disable()
     from raftlake.errors import RaftlakeError, one_line
-    from raftlake.runtime import server
+    from raftlake.runtime.early_reader import start_early_reader
     from raftlake.runtime.settings.settings import load_settings
 
-    gc.enable()
     try:
-        return server.serve(load_settings(Path(sys.argv[2]), environ=os.environ, overrides=[]))
+        settings = load_settings(Path(sys.argv[2]), environ=os.environ, overrides=[])
+        reader = start_early_reader(settings)
+        from raftlake.runtime import server
+
+        gc.enable()
+        return server.serve(settings, reader=reader)
     except RaftlakeError as error:
         sys.stderr.write(f"raftlake: {one_line(error)}\n")
         return 1

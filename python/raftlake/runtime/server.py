@@ -48,7 +48,7 @@ from raftlake.runtime.settings.settings import Settings
 from raftlake.runtime.settings.tier import TierLocation
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals
-from raftlake.runtime.tier_process import TierProcess
+from raftlake.runtime.tier_process import TierProcess, Worker
 from raftlake.runtime.work_line import WorkLine
 from raftlake.storage.descriptors import limit, raise_limit
 from raftlake.storage.directory import FileLogDirectory
@@ -64,13 +64,14 @@ LINGER_SECONDS = 0.5
 SAMPLE_SECONDS = 1.0
 
 
-def serve(settings: Settings, environ: Mapping[str, str] | None = None) -> int:
-    """Run one node until it is told to stop; the exit code of the process. Errors at the start are one line."""
+def serve(settings: Settings, environ: Mapping[str, str] | None = None, *, reader: Worker | None = None) -> int:
+    """Run one node until it is told to stop; the exit code of the process. Errors at the start are one line. `reader`: see
+    `early_reader`."""
     configure_logging()
     raise_limit()
     try:
         parent_fd = parse_parent_fd(os.environ if environ is None else environ)
-        return loops.run(_serve(settings, parent_fd))
+        return loops.run(_serve(settings, parent_fd, reader))
     except (ConfigError, MachineError, StorageError) as error:
         event(logger, logging.ERROR, f"cannot start: {error}", node=settings.node_id)
         return 1
@@ -89,8 +90,8 @@ def parse_parent_fd(environ: Mapping[str, str]) -> int | None:
     return descriptor
 
 
-async def _serve(settings: Settings, parent_fd: int | None) -> int:
-    server = NodeServer(settings, asyncio.get_running_loop())
+async def _serve(settings: Settings, parent_fd: int | None, reader: Worker | None) -> int:
+    server = NodeServer(settings, asyncio.get_running_loop(), reader)
     try:
         await server.start()
     except BaseException:
@@ -109,7 +110,8 @@ async def _serve(settings: Settings, parent_fd: int | None) -> int:
 class NodeServer:
     """All parts of one running node. `start`, then `run` until it returns the exit code, then `close`."""
 
-    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop, reader: Worker | None = None) -> None:
+        """`reader`: see `early_reader`."""
         self._shares = shares_of(settings, limit())
         self._settings = settings = self._shares.held_to(settings)
         self._loop = loop
@@ -132,13 +134,13 @@ class NodeServer:
         self._line = WorkLine(loop, self._clock.now_us)
         #: The node's own long work, which no client's delays.
         self._house = WorkLine(loop, self._clock.now_us)
-        self._tier = self._new_tier(settings.tier)
+        self._tier = self._new_tier(settings.tier, reader)
         self._is_draining = False
         self._driver = Driver(loop, self._clock, self._on_fatal)
         self._driver.after_turn = self._after_turn
         self._codec = PeerCodec(node_id=settings.node_id, peers=settings.peers, quorum_group=settings.quorum_group)
 
-    def _new_tier(self, location: TierLocation | None) -> TierProcess | None:
+    def _new_tier(self, location: TierLocation | None, reader: Worker | None) -> TierProcess | None:
         if location is None:
             return None
 
@@ -148,7 +150,7 @@ class NodeServer:
             # A node that leads a partition knows its cluster.
             return TierSettings(uri=location.uri, cluster_id=str(self.node.cluster_id), request_seconds=seconds)
 
-        return TierProcess(settings, timeout_seconds=seconds, post=self._post)
+        return TierProcess(settings, timeout_seconds=seconds, post=self._post, reader=reader)
 
     @property
     def node(self) -> ReplicaNode:

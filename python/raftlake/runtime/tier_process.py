@@ -158,9 +158,10 @@ class Lane:
         post: Post,
         start: Callable[[TierSettings], Worker],
         pause: Callable[[float], object] | None,
+        worker: Worker | None = None,
     ) -> None:
+        """`worker`: one that was started already."""
         self._settings = settings
-        self._uri = ""
         self._timeout_seconds = timeout_seconds
         self._post = post
         self._start = start
@@ -170,7 +171,7 @@ class Lane:
         #: None wakes the thread for its end.
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._worker: Worker | None = None
+        self._worker = worker
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._is_started = False
 
@@ -229,7 +230,7 @@ class Lane:
                 self._pause_seconds = 0.0
                 return answer
         except TimeoutError:
-            reason = f"no answer from the tier at {self._uri} in {self._timeout_seconds:g} s"
+            reason = f"no answer from the tier at {self._settings().uri} in {self._timeout_seconds:g} s"
         except (EOFError, OSError, MemoryError, pickle.PickleError) as error:
             how = "it could not be started" if worker is None else worker.how_it_ended()
             reason = f"the tier's worker ended: {error}: {how}"
@@ -240,9 +241,7 @@ class Lane:
         """The worker; None while the node stops."""
         with self._lock:
             if not self._closing.is_set() and self._worker is None:
-                settings = self._settings()
-                self._uri = settings.uri
-                self._worker = self._start(settings)
+                self._worker = self._start(self._settings())
             return self._worker
 
     def _give_up(self, reason: str) -> None:
@@ -257,7 +256,8 @@ class Lane:
 
 class TierProcess:
     """`settings` are asked for when a worker is started. `post` runs a callback on the driver's thread later
-    (`loop.call_soon_threadsafe`). `start` makes a worker, and `pause` waits that many seconds or until `close`."""
+    (`loop.call_soon_threadsafe`). `start` makes a worker, and `pause` waits that many seconds or until `close`. `reader` is a
+    worker for reads that was started already."""
 
     def __init__(
         self,
@@ -267,12 +267,13 @@ class TierProcess:
         post: Post,
         start: Callable[[TierSettings], Worker] = WorkerProcess,
         pause: Callable[[float], object] | None = None,
+        reader: Worker | None = None,
     ) -> None:
-        def lane(name: str) -> Lane:
-            return Lane(settings, name, timeout_seconds=timeout_seconds, post=post, start=start, pause=pause)
+        def lane(name: str, worker: Worker | None = None) -> Lane:
+            return Lane(settings, name, timeout_seconds=timeout_seconds, post=post, start=start, pause=pause, worker=worker)
 
         self.leaders = lane("raftlake-tier")
-        self.readers = lane("raftlake-tier-reads")
+        self.readers = lane("raftlake-tier-reads", reader)
 
     def expect_reads(self) -> None:
         """Somebody will soon wait for a read: its worker starts now. It takes about as long as a node."""

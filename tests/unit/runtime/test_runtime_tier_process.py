@@ -241,6 +241,44 @@ def test_a_loop_that_is_closed_is_not_told(node: Node) -> None:
     assert not tier.leaders._thread.is_alive()
 
 
+def test_reads_begin_with_the_worker_that_was_started_before_the_node() -> None:
+    posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    early, later = FakeWorker([None, EOFError("gone")]), FakeWorker([None])
+    started = [later]
+    tier = TierProcess(
+        lambda: SETTINGS,
+        timeout_seconds=7.0,
+        post=posted.put,
+        start=lambda _: started.pop(),
+        pause=lambda _: None,
+        reader=early,
+    )
+
+    def find() -> Any:
+        answers: list[Any] = []
+        tier.find(LINEAGE, Offset(0), answers.append)
+        while not answers:
+            posted.get(timeout=PATIENCE_SECONDS)()
+        return answers[0]
+
+    tier.expect_reads()
+    assert find() is None and started == [later]
+    assert "gone" in unknown(find())
+    assert find() is None and not started and early.killed.is_set()
+    tier.close()
+    assert later.killed.is_set()
+
+
+def test_a_worker_that_was_started_before_the_node_ends_with_it_though_nobody_has_read() -> None:
+    early = FakeWorker([])
+    tier = TierProcess(
+        lambda: SETTINGS, timeout_seconds=7.0, post=lambda callback: None, start=lambda _: FakeWorker([]), reader=early
+    )
+    assert tier.leaders._worker is None
+    tier.close()
+    assert early.killed.is_set()
+
+
 # --- two lanes -------------------------------------------------------------------------------------------------------------
 
 
