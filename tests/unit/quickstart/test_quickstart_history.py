@@ -105,6 +105,8 @@ def test_the_log_is_measured_where_most_of_it_lies(tmp_path: Path) -> None:
             (place / "0.index").write_bytes(b"x" * 999)
     (tmp_path / "node-2" / "pulse-0").mkdir()
     (tmp_path / "node-2" / "pulse-0" / "0.log").write_bytes(b"x" * 999)
+    # Retention deletes a segment between the look at the directory and the look at the file.
+    (tmp_path / "node-2" / "flights-0" / "gone.log").symlink_to("nowhere")
     assert log_bytes([tmp_path / "node-1", tmp_path / "node-2"], "flights") == 600
 
 
