@@ -315,6 +315,7 @@ class ReplicaNode:
             reads=self.reads,
             restarts=restarts,
             syncer=LogSyncer(engine),
+            voter_changes=self.voter_changes,
         )
         self.scrub = Scrub(engine, self.findings)
         self.compactor = Compactor(

@@ -10,7 +10,7 @@ import pytest
 
 from raftkit.replica import key, voter_set
 from raftlake.errors import DamagedData, ErrorCode
-from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.peer_rpcs import FetchRpc, GroupId, PeerRpc
 from raftlake.raft.actions import AnswerVoterChange
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import ResignRequested
@@ -366,3 +366,21 @@ def test_a_topic_begins_with_the_voters_that_are_committed_when_it_is_created(st
     topic, error, message = created[0]
     assert error is ErrorCode.NONE, message
     assert topic.voters is not None and gone not in topic.voters and len(topic.voters) == 3
+
+
+def test_a_node_that_joins_knows_where_the_voters_are_before_its_groups_ask_one() -> None:
+    """It was told up to 250 ms later. A group that asked before had no answer, and asked again half a second later."""
+    cluster = Cluster(directories=True)
+    (group,) = cluster.create_topic("t")
+    cluster.run(5_000, lambda: all(node.quorum.committed is not None for node in cluster.nodes.values()))
+    cluster.wipe(4)
+    cluster.start(4)
+    told, asked = cluster.addresses_told(), list[set[int]]()
+
+    def hear(source: NodeId, destination: NodeId, rpc: PeerRpc) -> None:
+        if source == 4 and isinstance(rpc, FetchRpc) and any(message.group == group for message in rpc.messages):
+            asked.append({peer for node_id, peer in told if node_id == 4})
+
+    cluster.overhear(hear)
+    cluster.run(5_000, lambda: bool(asked))
+    assert asked[0] >= {1, 2, 3}

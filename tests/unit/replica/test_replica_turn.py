@@ -39,6 +39,7 @@ class Order:
                 "reads",
                 "restarts",
                 "syncer",
+                "voter_changes",
             )
         }
         services["disk"].save = lambda dirty, states: (self.calls.append(f"disk.save {len(states)}"), dirty)[1]
@@ -71,6 +72,7 @@ def test_states_are_saved_before_anything_is_performed_and_the_sync_comes_last()
         "restarts.repair_found",
         "disk.save 2",
         *performed,
+        "voter_changes.meet_voters",
         "fetch_server.send_answers",
         "control.send_all",
         "fetchers.send_rounds",

@@ -154,10 +154,10 @@ def test_nonsense_in_the_place_of_an_id_that_nobody_knows_is_replaced_after_a_wh
 def test_the_network_is_told_where_the_voters_are_when_they_are_others() -> None:
     ground = Ground(3)
     changes = VoterChanges(ground.engine, Quorum(ground.engine), Noted(), Noted())  # type: ignore[arg-type]
-    changes.tick()
+    changes.meet_voters()
     assert ground.wires.met == {node_id: Endpoint("h", 9090 + node_id) for node_id in (ME, TWO, THREE)}
     ground.wires.met.clear()
-    changes.tick()
+    changes.meet_voters()
     assert ground.wires.met == {}
 
 

@@ -1,5 +1,5 @@
-"""What a node does by the clock alone: overdue appends are answered, addresses told, old segments deleted,
-and what the next start wants to know is written down."""
+"""What a node does by the clock alone: overdue appends are answered, old segments deleted, and what the next start wants to
+know is written down."""
 
 from __future__ import annotations
 

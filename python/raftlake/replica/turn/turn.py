@@ -26,6 +26,7 @@ from raftlake.replica.replication.fetcher import Fetchers
 from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.restart import Restarts
+from raftlake.replica.voters.changes import VoterChanges
 
 #: Turns that breed turns without end are a bug, not load.
 PASSES_MAX = 10_000
@@ -49,6 +50,7 @@ class Turn:
         reads: ReadService,
         restarts: Restarts,
         syncer: LogSyncer,
+        voter_changes: VoterChanges,
     ) -> None:
         self._engine = engine
         self._actions = actions
@@ -64,6 +66,7 @@ class Turn:
         self._reads = reads
         self._restarts = restarts
         self._syncer = syncer
+        self._voter_changes = voter_changes
 
     def run(self) -> None:
         """Perform everything that the inputs since the last turn asked for."""
@@ -77,6 +80,7 @@ class Turn:
             is_synced = True
             while is_synced:
                 self._perform_all()
+                self._voter_changes.meet_voters()
                 self._fetch_server.send_answers()
                 self._control.send_all()
                 self._fetchers.send_rounds()

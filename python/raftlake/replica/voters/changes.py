@@ -112,14 +112,18 @@ class VoterChanges:
 
     # --- what happens by itself ---
 
-    def tick(self) -> None:
-        """Called a few times a second: tell the network who votes, and bring the groups led here after the quorum's."""
-        engine = self._engine
+    def meet_voters(self) -> None:
+        """Tell the network where the voters are, where that has changed. Called before anything is sent: the first groups of a
+        node that joins ask a voter at once, and would ask again half a second later."""
         latest = self._quorum.latest
         if latest is not self._met:
             self._met = latest
             for voter, address in self._quorum.addresses().items():
-                engine.network.meet(voter, address.host, address.port)
+                self._engine.network.meet(voter, address.host, address.port)
+
+    def tick(self) -> None:
+        """Called a few times a second: bring the groups led here after the quorum's."""
+        engine = self._engine
         target = self._quorum.committed
         if target is None:
             return
