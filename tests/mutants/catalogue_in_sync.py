@@ -84,4 +84,46 @@ IN_SYNC_BUGS = (
         by_tests=True,
         places=(LEADERS,),
     ),
+    Mutant(
+        name="observer-that-lost-its-leader-waits-for-news",
+        source="seed 1060000199: an observer called the quorum leaderless until the next record",
+        edits=(
+            Edit(
+                "raftlake.replica.replication.fetcher",
+                "            if self.confirm(group):\n                self._lost.pop(group, None)\n",
+                "            self._lost.pop(group, None)\n",
+            ),
+        ),
+        by_tests=True,
+        places=(TOLD, "unit/replica/test_replica_replication_fetcher_forgotten.py"),
+    ),
+    Mutant(
+        name="lost-groups-told-before-their-own-round-is-answered",
+        source="an answer to a round from before says nothing of a group that asks anew",
+        edits=(
+            Edit(
+                "raftlake.replica.replication.fetcher",
+                "        is_asked_anew = group in self._wanted or group in self._unproven\n",
+                "        is_asked_anew = False\n",
+            ),
+        ),
+        by_tests=True,
+        places=("unit/replica/test_replica_replication_fetcher_forgotten.py",),
+    ),
+    Mutant(
+        name="voters-met-behind-the-first-round",
+        source="the first groups of a node that joined asked a voter without an address, and again half a second later",
+        edits=(
+            Edit(
+                "raftlake.replica.turn.turn",
+                "                self._voter_changes.meet_voters()\n                self._fetch_server.send_answers()\n"
+                "                self._control.send_all()\n                self._fetchers.send_rounds()\n",
+                "                self._fetch_server.send_answers()\n"
+                "                self._control.send_all()\n                self._fetchers.send_rounds()\n"
+                "                self._voter_changes.meet_voters()\n",
+            ),
+        ),
+        by_tests=True,
+        places=("unit/replica/test_replica_turn.py", "unit/replica/test_replica_apis_voters_changes.py"),
+    ),
 )
