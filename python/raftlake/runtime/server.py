@@ -172,12 +172,8 @@ class NodeServer:
             min_free_bytes=settings.min_free_bytes,
         )
         write_pid(settings.data_dir)
-        joins_anew = bool(settings.bootstrap_servers) and not self._logs.groups()
         bound = {name: bind(endpoint, setting) for name, (endpoint, setting) in _listening(settings).items()}
         self._build_node(meta)
-        if self._tier is not None and joins_anew:
-            # It begins where its leaders' disks begin, with what the tier tells of the records before.
-            self._tier.expect_reads()
         node, metrics = self.node, self._metrics
         assert metrics is not None
         node.start()

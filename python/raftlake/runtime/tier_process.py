@@ -141,8 +141,7 @@ class WorkerProcess:
 
 @dataclass(slots=True)
 class _Call:
-    #: None only starts the worker.
-    what: TierCall | None
+    what: TierCall
     done: Callable[[Any], None]
 
 
@@ -192,14 +191,6 @@ class Lane:
         if self._closing.is_set():
             self._post(lambda: call.done(TierError(TierFailure.UNKNOWN, _STOPPING)))
             return
-        self._line_up(call)
-
-    def warm(self) -> None:
-        """Start the worker before there is a call. One that cannot be started is no error yet."""
-        if not self._closing.is_set():
-            self._line_up(_Call(None, lambda _: None))
-
-    def _line_up(self, call: _Call) -> None:
         self._calls.put(call)
         if not self._is_started:
             # A node without a call needs no thread.
@@ -210,10 +201,6 @@ class Lane:
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
-            if call.what is None:
-                with contextlib.suppress(OSError):
-                    self._current()
-                continue
             answer = self._answer(call.what)
             # A loop that is closed takes no more callbacks.
             with contextlib.suppress(RuntimeError):
@@ -274,10 +261,6 @@ class TierProcess:
 
         self.leaders = lane("raftlake-tier")
         self.readers = lane("raftlake-tier-reads", reader)
-
-    def expect_reads(self) -> None:
-        """Somebody will soon wait for a read: its worker starts now. It takes about as long as a node."""
-        self.readers.warm()
 
     def close(self) -> None:
         """End the workers. Calls that have no answer yet are told that they have none."""

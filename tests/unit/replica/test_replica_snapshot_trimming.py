@@ -14,6 +14,16 @@ from raftlake.replica.partition.start_points import Slices
 from replica_cluster import Cluster, batch
 
 
+def filled() -> tuple[Cluster, GroupId]:
+    """Three nodes, and a partition of many segments that nothing trims by itself."""
+    cluster = Cluster(3, segment_bytes=400, retention_bytes=1 << 30)
+    (group,) = cluster.create_topic("t")
+    for number in range(30):
+        cluster.produce(group, batch(b"%03d" % number * 30))
+    cluster.run(1_000)
+    return cluster, group
+
+
 def test_a_log_is_trimmed_a_segment_a_turn() -> None:
     cluster = Cluster(3, segment_bytes=400, retention_bytes=1 << 30, retention_check_interval_ms=100)
     (group,) = cluster.create_topic("t")
@@ -79,11 +89,7 @@ def test_a_trim_that_a_restart_broke_off_goes_on_with_its_snapshot(monkeypatch: 
 
 
 def test_a_topic_that_is_deleted_while_its_log_is_trimmed_is_left_alone() -> None:
-    cluster = Cluster(3, segment_bytes=400, retention_bytes=1 << 30)
-    (group,) = cluster.create_topic("t")
-    for number in range(30):
-        cluster.produce(group, batch(b"%03d" % number * 30))
-    cluster.run(1_000)
+    cluster, group = filled()
     node = cluster.leader()
     partition = node.partitions[group]
     node.snapshots.trim(partition, partition.log.segments()[-2].end_offset)
@@ -137,11 +143,7 @@ def test_a_trim_whose_log_is_cut_before_its_turn_comes_leaves_no_snapshot() -> N
 
 
 def test_a_damaged_snapshot_at_the_start_of_a_log_is_renewed_where_nothing_tells_its_producers() -> None:
-    cluster = Cluster(3, segment_bytes=400, retention_bytes=1 << 30)
-    (group,) = cluster.create_topic("t")
-    for number in range(30):
-        cluster.produce(group, batch(b"%03d" % number * 30))
-    cluster.run(1_000)
+    cluster, group = filled()
     node = cluster.leader()
     store, partition = node.engine.logs.snapshots, node.partitions[group]
     keep_from = partition.log.segments()[-2].end_offset

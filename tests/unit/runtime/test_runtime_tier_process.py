@@ -131,34 +131,6 @@ def test_a_node_that_calls_nothing_has_no_worker_and_no_thread(node: Node) -> No
     assert node.workers == []
 
 
-def test_a_worker_is_there_before_the_first_read_where_one_is_expected(node: Node) -> None:
-    node.plans = [[FOUND]]
-    node.tier.expect_reads()
-    wait_until(lambda: len(node.workers) == 1, "the worker", PATIENCE_SECONDS)
-    (worker,) = node.workers
-    assert worker.asked == [] and not node.tier.leaders._is_started
-    answers: list[Any] = []
-    node.tier.find(LINEAGE, Offset(3), lambda answer: answers.append((answer, threading.current_thread())))
-    assert node.wait(answers) is FOUND
-    assert node.workers == [worker] and len(worker.asked) == 1
-
-
-def test_an_expected_worker_that_cannot_start_is_tried_again_with_the_first_read(node: Node) -> None:
-    node.plans = [OSError("no memory"), [FOUND]]
-    node.tier.expect_reads()
-    wait_until(lambda: len(node.plans) == 1, "the start that fails", PATIENCE_SECONDS)
-    answers: list[Any] = []
-    node.tier.find(LINEAGE, Offset(3), lambda answer: answers.append((answer, threading.current_thread())))
-    assert node.wait(answers) is FOUND
-    assert node.pauses == [], "nobody was told of a failure, and nobody waits"
-
-
-def test_nothing_is_started_for_a_node_that_stops(node: Node) -> None:
-    node.tier.close()
-    node.tier.expect_reads()
-    assert not node.tier.readers._is_started and node.workers == []
-
-
 def test_calls_go_to_one_worker_in_their_order(node: Node) -> None:
     request = segment(0, "a")
     node.plans = [[DONE, TierError(TierFailure.FENCED, "later leader"), DONE]]
@@ -261,7 +233,6 @@ def test_reads_begin_with_the_worker_that_was_started_before_the_node() -> None:
             posted.get(timeout=PATIENCE_SECONDS)()
         return answers[0]
 
-    tier.expect_reads()
     assert find() is None and started == [later]
     assert "gone" in unknown(find())
     assert find() is None and not started and early.killed.is_set()
