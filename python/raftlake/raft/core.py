@@ -163,17 +163,9 @@ class RaftGroup(GroupState):
         """Whether what lies below `applied` includes all that anybody had seen to be committed when this replica started: it
         covers a record of the current epoch, and all that this epoch's leader spoke of first. A replica that stays a few
         records behind its leader has caught up, too."""
-        return self._covers(applied, self.first_told_high_watermark)
-
-    def has_all_told(self, applied: Offset) -> bool:
-        """Whether what lies below `applied` includes all that this replica has heard to be committed: it covers a record of
-        the current epoch, and all that this epoch's leader has spoken of."""
-        return self._covers(applied, self.told_high_watermark)
-
-    def _covers(self, applied: Offset, told: Offset) -> bool:
         if self.is_leader:
             return applied > self.epoch_start_offset
-        return 0 <= told <= applied and self.history.epoch_before(applied) == self.epoch
+        return 0 <= self.first_told_high_watermark <= applied and self.history.epoch_before(applied) == self.epoch
 
     def snapshot_at(self, offset: Offset) -> OffsetAndEpoch:
         """The id of a snapshot of everything below `offset`; InvariantViolation unless all of that is committed here."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from enginekit import METADATA_GROUP, ORDERS
+from enginekit import ORDERS
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
@@ -288,10 +288,11 @@ def test_what_a_node_cannot_know_yet_is_not_available() -> None:
     world = RemoteWorld()
     partition = world.partition()
     world.say(partition, 0, 5)
+    world.keys.is_current = False
     asked = [FetchPartition(0, -1, offset, -1, -1, MIB) for offset in (-1, 3, 6)]
     found = [_check_offset(world.remote_log, partition, part) for part in asked]
     assert found == [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.NONE]
-    world.ground.lead(METADATA_GROUP)
+    world.keys.answer_reads()
     assert _check_offset(world.remote_log, partition, asked[1]) is ErrorCode.OFFSET_OUT_OF_RANGE, "there really is a gap"
 
 
@@ -368,8 +369,7 @@ def test_an_epoch_before_the_first_one_is_denied_only_where_the_table_is_known(i
     chain.led.core.history.reset(OffsetAndEpoch(Offset(6), Epoch(-1)))
     chain.remote_log._decoded.clear()
     chain.say(chain.led, 0, 5)
-    if is_known:
-        chain.ground.lead(METADATA_GROUP)
+    chain.keys.is_current = is_known
     not_yet = ErrorCode.OFFSET_NOT_AVAILABLE
     assert chain.diverging(7, 1) == ((1, 6) if is_known else not_yet)
     assert chain.diverging(6, 1) == (None if is_known else not_yet), "Kafka lets it read the first record"

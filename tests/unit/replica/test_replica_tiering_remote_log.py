@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from copierkit import Keys
-from enginekit import METADATA_GROUP, ORDERS, Ground
+from enginekit import ORDERS, Ground
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Put, Txn
 from raftlake.kv.keys import INCARNATION_KEY, tier_key
@@ -38,10 +38,8 @@ class World:
         self.partition.log = log
         keys: Any = self.keys
         self.remote = RemoteLog(self.ground.engine, keys, is_on=is_on)
+        # There is no metadata log that might tell of deleted records.
         self.remote._knows_deletions = True
-        # All keys are applied, also where there are none of the tier.
-        self.ground.lead(METADATA_GROUP)
-        self.keys.apply(Txn((), (Put("another", b""),)))
 
     def say(self, value: bytes) -> None:
         self.keys.apply(Txn((), (Put(KEY, value),)))
@@ -116,9 +114,9 @@ def test_the_special_offsets_where_nothing_is_copied() -> None:
 
 
 def test_what_the_table_has_is_not_told_before_it_is_known() -> None:
-    """The metadata log is not applied up to its end: the key may come yet."""
+    """The key may come yet."""
     world = World()
-    world.ground.engine.partitions.pop(METADATA_GROUP)
+    world.keys.is_current = False
     for which in (Special.EARLIEST, Special.LATEST_TIERED, Special.EARLIEST_PENDING_UPLOAD):
         assert find(world, which) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)
     assert find(world, Special.EARLIEST_LOCAL) == (0, 6, 5)
@@ -200,15 +198,45 @@ def test_what_was_decoded_of_a_group_goes_with_it() -> None:
     assert world.remote._decoded == {}
 
 
-def test_keys_that_the_leader_told_of_and_that_are_not_here_may_name_a_table() -> None:
-    """Also on a node that has caught up since it started, and has fallen behind again."""
+def test_where_a_log_begins_behind_its_copies_is_known_by_keys_that_are_not_older() -> None:
+    """Simulator, seed 1080004486: a follower began behind what the tier had, while the key was on its way that said so. Its
+    keys were all that it had heard of, and a consumer was told that the records are gone."""
     world = World()
-    core = world.ground.engine.partitions[METADATA_GROUP].core
-    asked: list[str] = []
-    told: Any = SimpleNamespace(
-        has_all_told=lambda applied: asked.append("all") or False, has_caught_up=lambda applied: asked.append("start") or True
-    )
-    world.ground.engine.partitions[METADATA_GROUP].core = told
-    assert not world.remote.is_current and asked == ["all"]
-    world.ground.engine.partitions[METADATA_GROUP].core = core
-    assert world.remote.is_current
+    world.copied(2, 5, (5, 2))
+    world.keys.is_current = False
+    assert not world.remote.knows_start(world.partition) and not world.remote.knows_start(world.partition)
+    assert len(world.keys.reads) == 1
+    world.copied(2, 6, (5, 2))
+    assert world.remote.knows_start(world.partition), "the copies reach the log now"
+    world.copied(2, 5, (5, 2))
+    assert not world.remote.knows_start(world.partition)
+    world.keys.answer_reads()
+    assert world.remote.knows_start(world.partition), "the quorum says that nothing is there"
+
+
+def test_a_log_that_begins_later_is_asked_for_anew() -> None:
+    world = World()
+    assert world.remote.knows_start(world.partition)
+    world.keys.is_current = False
+    assert world.remote.knows_start(world.partition) and world.keys.reads == []
+    later: Any = SimpleNamespace(start_offset=Offset(8), epochs=_Log.epochs)
+    world.partition.log = later
+    assert not world.remote.knows_start(world.partition)
+    world.keys.answer_reads(ErrorCode.REQUEST_TIMED_OUT)
+    assert not world.remote.knows_start(world.partition) and len(world.keys.reads) == 1
+    world.keys.answer_reads()
+    assert world.remote.knows_start(world.partition)
+    for closed in world.ground.engine.closed:
+        closed(world.partition)
+    assert not world.remote.knows_start(world.partition)
+
+
+def test_a_whole_log_and_one_without_a_tier_need_no_keys() -> None:
+    world = World(is_on=False)
+    world.keys.is_current = False
+    assert world.remote.knows_start(world.partition) and world.keys.reads == []
+    world = World()
+    world.keys.is_current = False
+    whole: Any = SimpleNamespace(start_offset=Offset(0), epochs=_Log.epochs)
+    world.partition.log = whole
+    assert world.remote.knows_start(world.partition) and world.keys.reads == []

@@ -1,9 +1,9 @@
-"""Whether this node has applied what the quorum's keys say, as of a moment when it already led the partition.
+"""Whether this node has applied what the quorum's keys say, as of a moment: when it led a partition, or when a log began there.
 
 A node that starts has the keys of its newest snapshot, and applies the metadata log after that. It may lead a partition before
 it is done. Keys from before say that a table ends where it ended then: behind that the local log seems to have a gap. So a
 leader first makes a linearizable read of the metadata log. From then on its keys hold all that earlier leaders have finished,
-and what the local log was trimmed by.
+and what the local log was trimmed by. The same holds for a log that begins behind records which its leader no longer has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from raftlake.replica.kv.service import KvService
 
 
 class CurrentKeys:
-    """Made for one epoch of leadership."""
+    """Made for one epoch of leadership, or for one start of a local log."""
 
     def __init__(self, engine: Engine, kv: KvService) -> None:
         self._engine = engine

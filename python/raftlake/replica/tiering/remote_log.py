@@ -17,6 +17,7 @@ from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.reserved import recovery_of
+from raftlake.replica.tiering.current_keys import CurrentKeys
 from raftlake.tier.entries import Tiered, decode_tiered
 from raftlake.wire.ids import id_to_text
 
@@ -34,10 +35,13 @@ class RemoteLog:
         #: What was decoded last, with the version of the key.
         self._decoded: dict[GroupId, tuple[int, Tiered | None]] = {}
         self._knows_deletions = False
+        #: Where a local log begins to which no copies reach, and whether the keys were read since then.
+        self._keys_since: dict[GroupId, tuple[Offset, CurrentKeys]] = {}
         engine.closed.append(self._on_closed)
 
     def _on_closed(self, partition: Partition) -> None:
         self._decoded.pop(partition.group, None)
+        self._keys_since.pop(partition.group, None)
 
     def tiered(self, partition: Partition) -> Tiered | None:
         """What is copied of a partition; None where nothing is, where the key cannot be read, or where the copies do not reach
@@ -56,15 +60,6 @@ class RemoteLog:
         return tiered if tiered is not None and tiered.end_offset >= partition.log.start_offset else None
 
     @property
-    def is_current(self) -> bool:
-        """Nothing that the quorum's keys say is missing here, as far as this node knows. Until then what a local log does not
-        have may be in a table all the same."""
-        if not self.is_on:
-            return True
-        metadata = self._engine.partitions.get(METADATA_GROUP)
-        return metadata is not None and metadata.core.has_all_told(Offset(self._kv.machine.applied_offset))
-
-    @property
     def knows_deletions(self) -> bool:
         """All that was deleted before this node started is known here. Until then its log may show what is deleted."""
         if not self._knows_deletions:
@@ -77,7 +72,19 @@ class RemoteLog:
         """Whether `start_offset` is where the partition begins, and not only what this node has heard of so far."""
         if not self.knows_deletions:
             return False
-        return partition.log.start_offset == 0 or self.tiered(partition) is not None or self.is_current
+        return partition.log.start_offset == 0 or self.tiered(partition) is not None or self._has_keys_since_start(partition)
+
+    def _has_keys_since_start(self, partition: Partition) -> bool:
+        """Whether the keys that are applied here are not older than the start of the local log. The log may begin where its
+        leader's does, by a state from the tier or a snapshot, before the key is here that tells of the records below."""
+        if not self.is_on:
+            return True
+        start = partition.log.start_offset
+        known = self._keys_since.get(partition.group)
+        if known is None or known[0] != start:
+            known = self._keys_since[partition.group] = (start, CurrentKeys(self._engine, self._kv))
+        known[1].ask()
+        return known[1].are_here
 
     def start_offset(self, partition: Partition) -> Offset:
         """Where the partition begins: its first record that is not deleted is in the table, or in the local log."""
