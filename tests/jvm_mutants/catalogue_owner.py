@@ -1,4 +1,4 @@
-"""Bugs for what the owner of a checkpoint knows without asking the quorum."""
+"""Bugs for what the owner of a checkpoint knows without asking the quorum, and for old batches, which it deletes later."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tests.jvm_mutants.catalogue import JvmMutant
 KNOWN = ("checkpoint.NewestBatchTest", "checkpoint.KnownBatchesTest", "checkpoint.OwnershipTest")
 LOCAL = ("checkpoint.LocalFilesTest", "checkpoint.CheckpointContractTest")
 WRITTEN = ("checkpoint.WrittenFilesTest", "checkpoint.KnownBatchesTest")
+LATE = ("fs.LateDeletionsTest", "checkpoint.KnownBatchesTest")
 
 OWNER_MUTANTS = (
     JvmMutant(
@@ -69,7 +70,7 @@ OWNER_MUTANTS = (
         "deleted-file-is-kept",
         "a driver finds a batch of a source that it deleted",
         "checkpoint/CheckpointFiles.java",
-        "            written.forget(whole(given));\n",
+        "            written.forget(path);\n",
         "",
         WRITTEN,
     ),
@@ -128,5 +129,86 @@ OWNER_MUTANTS = (
         "        return set.equals(LocalFileSystem.class.getName()) ||",
         "        return set.length() > 0 ||",
         LOCAL,
+    ),
+    JvmMutant(
+        "late-deletion-takes-the-file-of-others",
+        "the file that somebody else put under the name of an old one is deleted",
+        "fs/LateDeletions.java",
+        "txn.compare(key, version).delete(key)",
+        "txn.delete(key)",
+        LATE,
+    ),
+    JvmMutant(
+        "file-is-deleted-as-it-is-put",
+        "a file that is put under the name of an old one is refused, since two operations name its key",
+        "fs/LateDeletions.java",
+        "added.remove(file.key());",
+        "",
+        LATE,
+    ),
+    JvmMutant(
+        "refused-file-forgets-deletions",
+        "old batches stay for good once a file was refused",
+        "fs/LateDeletions.java",
+        "ended.keySet().retainAll(result.inTheWay());",
+        "",
+        LATE,
+    ),
+    JvmMutant(
+        "too-many-deletions-wait",
+        "old files gather while no file is put",
+        "fs/LateDeletions.java",
+        "waiting.size() >= FILES_MAX",
+        "waiting.size() > FILES_MAX",
+        LATE,
+    ),
+    JvmMutant(
+        "deletion-that-waits-is-not-seen",
+        "a file exists after its deletion",
+        "fs/Namespace.java",
+        "if (late.holds(at)) {\n            deleteWhatWaits();\n        }\n",
+        "",
+        LATE,
+    ),
+    JvmMutant(
+        "list-shows-what-was-deleted",
+        "a list has a file after its deletion",
+        "fs/Namespace.java",
+        "IOException {\n        deleteWhatWaits();\n        List<Found> rows",
+        "IOException {\n        List<Found> rows",
+        LATE,
+    ),
+    JvmMutant(
+        "deletions-come-again",
+        "each file asks for the deletions of all files before it, and looks once more",
+        "fs/Namespace.java",
+        "            late.answered(deleted, result);\n            if",
+        "            if (!result.succeeded()) {\n"
+        "                late.answered(deleted, result);\n            }\n            if",
+        LATE,
+    ),
+    JvmMutant(
+        "unknown-file-is-never-deleted",
+        "old batches of an earlier run stay for good",
+        "fs/Deletions.java",
+        "        } else {\n            delete(at, false);\n        }",
+        "        }",
+        LATE,
+    ),
+    JvmMutant(
+        "newest-batch-is-old",
+        "the newest batch of a log stands there after its deletion",
+        "checkpoint/NewestBatch.java",
+        "isBatch(name) && number(name) < newest",
+        "isBatch(name) && number(name) <= newest",
+        LATE,
+    ),
+    JvmMutant(
+        "old-batch-costs-a-transaction",
+        "each batch waits for the deletion of an old one in each log",
+        "checkpoint/CheckpointFiles.java",
+        "files.deleteLater(path);",
+        "files.delete(path, true);",
+        LATE,
     ),
 )

@@ -175,12 +175,18 @@ public final class CheckpointFiles implements CheckpointFileManager {
         }
     }
 
+    /** Spark deletes an old batch of each log in each batch. That goes with the next batch. */
     @Override
     public void delete(Path given) {
         try {
+            Path path = whole(given);
             QuorumFiles files = files();
-            written.forget(whole(given));
-            files.delete(whole(given), true);
+            written.forget(path);
+            if (newestIn(path.getParent()).filter(newest -> newest.isOld(path.getName())).isPresent()) {
+                files.deleteLater(path);
+            } else {
+                files.delete(path, true);
+            }
         } catch (IOException error) {
             throw sneaky(error);
         }

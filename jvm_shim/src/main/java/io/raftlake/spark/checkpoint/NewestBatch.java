@@ -4,7 +4,7 @@ package io.raftlake.spark.checkpoint;
  * The largest batch number that stands as a file's name in one log of a checkpoint, as the driver that owns it knows: it listed
  * the log, and nobody else may write there since.
  *
- * <p>It serves one question, whether a file with a larger number stands there, with one answer, no. That answer may be wrong
+ * <p>It serves the question whether a file with a larger number stands there, with one answer, no. That answer may be wrong
  * where another run took the checkpoint, or where a user put the file by hand. Whoever then creates the file is refused: the
  * transaction compares that no such file stands there, and the owner. That a file is there is never concluded from this.
  */
@@ -31,6 +31,11 @@ final class NewestBatch {
     /** Whether no file of this name is there; false where that has to be asked. */
     synchronized boolean isAbsent(String name) {
         return isListed && number(name) > newest;
+    }
+
+    /** Whether a newer batch is there: then Spark never writes this one again. False for other names. */
+    synchronized boolean isOld(String name) {
+        return isBatch(name) && number(name) < newest;
     }
 
     /** Of a batch, as Spark writes it, compacted or not; {@link #NONE} for other names. */

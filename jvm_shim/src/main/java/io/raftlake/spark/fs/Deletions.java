@@ -57,6 +57,16 @@ final class Deletions {
         throw Namespace.contended(at);
     }
 
+    /** Deletes a file, {@link Namespace#deleteLater later} where that is a small one that was put here. */
+    void deleteLater(Location at) throws IOException {
+        OptionalLong put = names.takePut(at);
+        if (put.isPresent()) {
+            names.deleteLater(at, put.getAsLong());
+        } else {
+            delete(at, false);
+        }
+    }
+
     /** Deletes a small file without a look; false where it has changed since it was put. */
     private boolean deletePut(Location at, long version) throws IOException {
         Txn txn = new Txn().compare(at.key(), version).delete(at.key());

@@ -47,6 +47,8 @@ public final class Namespace {
     /** By key, the versions of small files that were put here. Others may have changed them since. */
     private final Map<String, Long> put = new LinkedHashMap<>();
 
+    private final LateDeletions late = new LateDeletions();
+
     /** {@code fence} is part of every change. */
     public Namespace(KeySpace space, Blobs blobs, Fence fence) {
         this.space = space;
@@ -80,6 +82,9 @@ public final class Namespace {
     // --- reads -------------------------------------------------------------------------------------------------------
 
     Found find(Location at) throws IOException {
+        if (late.holds(at)) {
+            deleteWhatWaits();
+        }
         if (at.isRoot()) {
             return new Found(at, Node.directory(0), KeySpace.ABSENT, null);
         }
@@ -116,6 +121,7 @@ public final class Namespace {
 
     /** Lists until the end, or until a page after which there are more rows, or bytes of values, than the bounds. */
     Listing all(Location directory, ListRequest request, int rowsMax, long bytesMax) throws IOException {
+        deleteWhatWaits();
         List<Found> rows = new ArrayList<>();
         long bytes = 0;
         Page page = space.list(request);
@@ -225,7 +231,8 @@ public final class Namespace {
 
     /**
      * Puts a file where {@code plan} was made for, or, where others were faster, as a new plan allows. {@code intent} is that
-     * of the blob with the content, or null. Until it returns nothing is seen of the file.
+     * of the blob with the content, or null. Until it returns nothing is seen of the file. What {@link #deleteLater} was given
+     * goes with it.
      */
     void putFile(Plan plan, Node file, Blobs.Intent intent, boolean overwrite, boolean makesDirectories) throws IOException {
         Location at = plan.before().location();
@@ -238,7 +245,9 @@ public final class Namespace {
                 txn.compare(intent.key(), intent.version()).delete(intent.key());
             }
             List<Blobs.Garbage> garbage = blobs.discard(txn, plan.before());
+            Map<String, Long> deleted = late.addTo(txn, at);
             TxnResult result = commit(txn, Witness.put(at.key(), value));
+            late.answered(deleted, result);
             if (result.succeeded()) {
                 blobs.remove(garbage);
                 if (intent == null && result.version() != 0) {
@@ -270,6 +279,28 @@ public final class Namespace {
         synchronized (put) {
             Long version = put.remove(at.key());
             return version == null ? OptionalLong.empty() : OptionalLong.of(version);
+        }
+    }
+
+    /**
+     * Deletes a small file that was put here at this version: with the next file that is put, or before anybody looks here at the
+     * file or lists a directory. Other writers see the file until then.
+     */
+    void deleteLater(Location at, long version) throws IOException {
+        if (late.add(at, version)) {
+            deleteWhatWaits();
+        }
+    }
+
+    private void deleteWhatWaits() throws IOException {
+        while (true) {
+            Txn txn = new Txn();
+            Map<String, Long> deleted = late.addTo(txn, null);
+            if (deleted.isEmpty()) {
+                return;
+            }
+            Map.Entry<String, Long> first = deleted.entrySet().iterator().next();
+            late.answered(deleted, commit(txn, Witness.gone(first.getKey(), first.getValue())));
         }
     }
 

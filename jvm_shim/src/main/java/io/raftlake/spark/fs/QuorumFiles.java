@@ -230,6 +230,14 @@ public final class QuorumFiles {
         return deletions.delete(at(path), recursive);
     }
 
+    /**
+     * Deletes a file for a writer who needs no room for its name: with the next file that is put here, where it is a small one
+     * that was put here. Whoever looks through these files finds it gone at once; others see it until then.
+     */
+    public void deleteLater(Path path) throws IOException {
+        deletions.deleteLater(at(path));
+    }
+
     /** To exactly this name; errors tell why not. */
     public void move(Path source, Path target, boolean overwrite) throws IOException {
         moves.move(at(source), samePipeline(at(source), at(target)), overwrite);

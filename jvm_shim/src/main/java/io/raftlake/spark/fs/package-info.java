@@ -4,6 +4,7 @@
  * <p>Reading order: {@link io.raftlake.spark.fs.Location} (a path and its key), {@link io.raftlake.spark.fs.Node} (a key's
  * value: directory, inline file or blob), {@link io.raftlake.spark.fs.Namespace} (each operation as one transaction),
  * {@link io.raftlake.spark.fs.Moves} and {@link io.raftlake.spark.fs.Deletions} (the two that touch whole directories),
+ * {@link io.raftlake.spark.fs.LateDeletions} (deletions that go with the next file),
  * {@link io.raftlake.spark.fs.FileWriter} and {@link io.raftlake.spark.fs.Content} (streams),
  * {@link io.raftlake.spark.fs.LocalCopy} (a file of the local disk that takes a content), {@link
  * io.raftlake.spark.fs.ReadAhead} and {@link io.raftlake.spark.fs.FilesAhead} (files that are read before they are opened),

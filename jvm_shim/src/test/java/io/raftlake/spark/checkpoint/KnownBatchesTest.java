@@ -108,6 +108,38 @@ class KnownBatchesTest {
         assertEquals(before, reads());
     }
 
+    /** Without a look and a transaction of its own. */
+    @Test
+    void anOldBatchIsDeletedWithTheNextOne() throws IOException {
+        CheckpointFiles offsets = started(run, "offsets");
+        for (int batch = 0; batch < 3; batch++) {
+            write(offsets, at("offsets/" + batch));
+        }
+        CheckpointFiles ofUser = files(null, "offsets");
+        offsets.delete(at("offsets/0"));
+        assertTrue(ofUser.exists(at("offsets/0")));
+        write(offsets, at("offsets/3"));
+        assertFalse(ofUser.exists(at("offsets/0")));
+        offsets.delete(at("offsets/1"));
+        assertFalse(offsets.exists(at("offsets/1")));
+        assertFalse(ofUser.exists(at("offsets/1")));
+        // Spark may write the newest one again.
+        offsets.delete(at("offsets/3"));
+        assertFalse(ofUser.exists(at("offsets/3")));
+        assertTrue(ofUser.exists(at("offsets/2")));
+    }
+
+    @Test
+    void aRunThatLostTheCheckpointDeletesNothing() throws IOException {
+        CheckpointFiles offsets = started(run, "offsets");
+        write(offsets, at("offsets/0"));
+        write(offsets, at("offsets/1"));
+        offsets.delete(at("offsets/0"));
+        CheckpointFiles ofNewer = started(newer, "offsets");
+        assertThrows(CheckpointFencedException.class, () -> write(offsets, at("offsets/2")));
+        assertTrue(ofNewer.exists(at("offsets/0")));
+    }
+
     @Test
     void aBatchThatTheSourceDeletedIsGone() throws IOException {
         CheckpointFiles source = started(run, "sources/0");

@@ -28,6 +28,19 @@ class NewestBatchTest {
     }
 
     @Test
+    void aBatchBelowTheNewestIsOld() {
+        assertFalse(newest.isOld("0"));
+        newest.created("9");
+        assertTrue(newest.isOld("8"));
+        assertFalse(newest.isOld("9"));
+        newest.created("11.compact");
+        assertTrue(newest.isOld("10"));
+        assertFalse(newest.isOld("9.compact"));
+        assertFalse(newest.isOld("08"));
+        assertFalse(newest.isOld("tmp"));
+    }
+
+    @Test
     void inAnEmptyLogEveryBatchIsAbsent() {
         newest.listed(List.of());
         assertTrue(newest.isAbsent("0"));
