@@ -9,13 +9,15 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.tier import TierError, TierFailure
+from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.tiering.pieces import Piece
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.remote_reads import RemoteReads
 from raftlake.replica.tiering.remote_searches import RemoteSearches
-from raftlake.sim.clients.historian import FIRST_OF_A_TIME, NOT_GONE, ONE_SPACE, Historian, _Asked
+from raftlake.sim.clients.historian import FIRST_OF_A_TIME, NOT_GONE, ONE_SPACE, Historian, _Asked, _Sought
 from raftlake.sim.clients.messages import NO_CONTROL
+from raftlake.sim.clients.operations import Operations
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults.faults import Settings
 from raftlake.sim.invariants import Violation
@@ -103,8 +105,8 @@ def test_a_node_that_never_reads_the_table_leaves_historians_stuck(monkeypatch: 
     assert "historian" in broken(monkeypatch, RemoteReads, "find", refuse)
 
 
-def test_a_leader_that_was_replaced_may_have_less_than_was_read_elsewhere() -> None:
-    """Simulator, seed 400258: it knew of no later leader yet, and an offset behind its end was out of its range."""
+def led_cluster() -> tuple[Cluster, Historian, ReplicaNode]:
+    """A cluster with a topic, its first historian, and the node that leads the first partition."""
     cluster = Cluster(QUIET)
     cluster.start_all()
     for client in cluster.clients:
@@ -113,10 +115,46 @@ def test_a_leader_that_was_replaced_may_have_less_than_was_read_elsewhere() -> N
     while cluster.shared.topic_id is None or cluster.shared.leader_epoch(cluster.shared.group(0)) < 0:
         cluster.run_a_while()
     group = cluster.shared.group(0)
-    node = next(node for node in cluster._running() if group in node.partitions)
+    hosting = (node for node in cluster._running() if group in node.partitions)
+    return cluster, historian, next(node for node in hosting if node.partitions[group].core.is_leader)
+
+
+def test_a_leader_that_was_replaced_may_have_less_than_was_read_elsewhere() -> None:
+    """Simulator, seed 400258: it knew of no later leader yet, and an offset behind its end was out of its range."""
+    cluster, historian, node = led_cluster()
+    group = cluster.shared.group(0)
     refused = FetchPartitionResult(0, ErrorCode.OFFSET_OUT_OF_RANGE)
     answer = FetchResponse(topics=[FetchTopicResult(group.topic, None, [refused])])
     end = node.partitions[group].log.end_offset
     assert historian._judge(node, _Asked(0, end + 1), answer) is not None
     with pytest.raises(Violation, match=NOT_GONE):
         historian._judge(node, _Asked(0, end), answer)
+
+
+def test_what_the_leader_before_deleted_may_be_unknown_to_a_new_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulator, seed 1090001911: its keys said that the table begins at 16, the committed ones 21. The table had 21 first."""
+    cluster, historian, node = led_cluster()
+    group = cluster.shared.group(0)
+    epoch = node.partitions[group].core.epoch
+    sought = _Sought(partition=0, time_ms=7, first=16, leader_epoch=epoch)
+    asked = []
+    monkeypatch.setattr(Operations, "table_start", lambda self, group: asked.append(group) or 17)
+    assert historian._judge_search(node, sought, (21, 3)) and asked == [group]
+    monkeypatch.setattr(Operations, "table_start", lambda self, group: 16)
+    with pytest.raises(Violation, match=FIRST_OF_A_TIME):
+        historian._judge_search(node, sought, (21, 3))
+    assert historian._judge_search(node, sought, (16, 3)), "what was read"
+    assert historian._judge_search(node, replace(sought, leader_epoch=epoch + 1), (21, 3)), "a newer one may lead"
+    assert not historian._judge_search(node, sought, None)
+
+
+def test_the_start_of_a_table_is_that_of_the_committed_keys() -> None:
+    cluster = Cluster(replace(QUIET, retention_bytes=1_500))
+    cluster.run()
+    known: list[int] = []
+    for number in range(QUIET.partitions):
+        group = cluster.shared.group(number)
+        tiered = [node.remote_log.tiered(node.partitions[group]) for node in cluster._running()]
+        known.append(max(each.start_offset for each in tiered if each is not None))
+    starts = [cluster.shared.operations.table_start(cluster.shared.group(number)) for number in range(QUIET.partitions)]
+    assert starts == known and min(starts) > 0

@@ -31,6 +31,16 @@ class _Asked:
     position: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Sought:
+    partition: int
+    time_ms: int
+    #: The offset of the first record that was read of that time or a later one.
+    first: int
+    #: The newest epoch of a leader as the question begins.
+    leader_epoch: int
+
+
 class Historian(Client):
     """Reads on, one fetch at a time, and starts over at the end. Now and then it asks where a time begins."""
 
@@ -117,35 +127,37 @@ class Historian(Client):
 
     def _search(self, partition: int, time_ms: int) -> None:
         """Where the time of a record begins that was read."""
-        group = self.shared.group(partition)
-        leader_epoch = self.shared.leader_epoch(group)
         first = next(known for known, known_ms in self._times[partition] if known_ms >= time_ms)
+        sought = _Sought(partition, time_ms, first, self.shared.leader_epoch(self.shared.group(partition)))
         search = ask_first_offset_since(TOPIC, partition, time_ms)
 
-        def judge(node: ReplicaNode, answer: Any) -> bool:
-            listed = latest_offset(answer)
-            led = node.partitions.get(group)
-            if listed is None or led is None:
-                return False
-            # A leader that was replaced may not have it yet.
-            is_newest = led.core.is_leader and led.core.epoch >= leader_epoch
-            is_found = listed[0] == first or self._is_marker(partition, listed[0], first)
-            if is_newest and not is_found and first >= node.remote_log.start_offset(led):
-                detail = f"node {node.config.node_id}: {group}: {first} is of {time_ms} ms, and not {listed[0]}"
-                raise Violation(FIRST_OF_A_TIME, detail)
-            return True
+        def ask(node: ReplicaNode, reply: Any) -> None:
+            search(node, lambda answer: reply(self._judge_search(node, sought, latest_offset(answer))))
 
-        def on_answer(answer: Any) -> None:
+        def on_answer(answer: object) -> None:
             if answer is True:
                 self.shared.operations.coverage.note("times found")
                 self.succeed()
             else:
                 self.give_up()
 
-        def ask(node: ReplicaNode, reply: Any) -> None:
-            search(node, lambda answer: reply(judge(node, answer)))
-
         self.shared.calls.call(self.any_node(), ask, on_answer, CALL_TIMEOUT_MS)
+
+    def _judge_search(self, node: ReplicaNode, sought: _Sought, listed: tuple[int, int] | None) -> bool:
+        """Runs on the node. Whether it had an answer."""
+        group = self.shared.group(sought.partition)
+        led = node.partitions.get(group)
+        if listed is None or led is None:
+            return False
+        # A leader that was replaced may not have it yet.
+        is_newest = led.core.is_leader and led.core.epoch >= sought.leader_epoch
+        is_found = listed[0] == sought.first or self._is_marker(sought.partition, listed[0], sought.first)
+        # The leader before may have deleted from the table what this node has not heard of.
+        start = max(node.remote_log.start_offset(led), self.shared.operations.table_start(group))
+        if is_newest and not is_found and sought.first >= start:
+            detail = f"node {node.config.node_id}: {group}: {sought.first} is of {sought.time_ms} ms, and not {listed[0]}"
+            raise Violation(FIRST_OF_A_TIME, detail)
+        return True
 
     def _is_marker(self, partition: int, offset: int, first: int) -> bool:
         """Whether a marker stands at an offset before the first record of a time. It has a time too, as in Kafka."""

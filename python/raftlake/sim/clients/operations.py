@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import Lineage
 from raftlake.raft.roles import Follower
 from raftlake.raft.types import DirectoryId, NodeId, ReplicaKey, VoterSet
 from raftlake.replica.config import BOOTSTRAP_ID_MAX, METADATA_GROUP, Endpoint
@@ -18,6 +19,7 @@ from raftlake.sim.clock import US_PER_MS
 from raftlake.sim.coverage import Coverage
 from raftlake.sim.invariants.base import ClusterView
 from raftlake.sim.invariants.committed_log import CommittedLogs
+from raftlake.sim.invariants.tier import CommittedKeys
 from raftlake.sim.machine import Machine
 
 #: A request without an answer may still wait in a node that is paused; so long no disk is replaced.
@@ -46,6 +48,7 @@ class Operations:
         self._machines = machines
         self._view = view
         self._committed = committed
+        self._keys = CommittedKeys(committed)
         self.coverage = coverage
         self._disks_replaced = 0
         #: Until then a change that a client asked for may be under way unseen: of voters, or a new topic with its own.
@@ -58,6 +61,11 @@ class Operations:
         of all that is known to be committed."""
         log = self._committed.of(group)
         return b"".join(batch.data for batch in log.batches if start < batch.end <= end), log.end
+
+    def table_start(self, group: GroupId) -> int:
+        """Where the table of a partition begins, by all that is committed of the quorum's keys; 0 without one."""
+        tiered = self._keys.tiered(Lineage(group, 0))
+        return 0 if tiered is None else tiered.start_offset
 
     @property
     def voters(self) -> VoterSet | None:
