@@ -21,7 +21,7 @@ Topic = Callable[..., str]
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def names() -> Iterator[str]:
     return (f"contract-{number}" for number in itertools.count(1))
 

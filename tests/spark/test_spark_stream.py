@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 Make = Callable[..., Scenario]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def names() -> Iterator[str]:
     return (f"stream-{number}" for number in itertools.count(1))
 
