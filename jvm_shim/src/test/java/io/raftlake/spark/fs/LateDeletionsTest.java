@@ -43,10 +43,7 @@ class LateDeletionsTest {
     @BeforeEach
     void open() throws IOException {
         node = new ScriptedNode(space);
-        conf.addResource("core-default.xml");
-        conf.set("raftlake.http.servers", node.address());
-        conf.set("raftlake.request.timeout.ms", "3000");
-        conf.set("fs.raftlake.impl", RaftlakeFileSystem.class.getName());
+        node.addTo(conf);
         system = FileSystem.newInstance(URI.create("raftlake://p/"), conf);
         others = FileSystem.newInstance(URI.create("raftlake://p/"), conf);
         files = ((RaftlakeFileSystem) system).files();

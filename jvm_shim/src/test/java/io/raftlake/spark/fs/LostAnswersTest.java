@@ -9,7 +9,6 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.kit.MemoryKeySpace;
 import io.raftlake.spark.kit.ScriptedNode;
 import io.raftlake.spark.kit.ScriptedNode.Step;
@@ -49,10 +48,7 @@ class LostAnswersTest {
     @BeforeEach
     void open() throws IOException {
         node = new ScriptedNode(space);
-        conf.addResource("core-default.xml");
-        conf.set("raftlake.http.servers", node.address());
-        conf.set("raftlake.request.timeout.ms", "3000");
-        conf.set("fs.raftlake.impl", RaftlakeFileSystem.class.getName());
+        node.addTo(conf);
         files = FileSystem.newInstance(URI.create("raftlake://p/"), conf);
     }
 

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
+import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.quorum.Entry;
 import io.raftlake.spark.quorum.ListRequest;
 import io.raftlake.spark.quorum.Page;
@@ -25,6 +26,7 @@ import java.util.Optional;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Executors;
+import org.apache.hadoop.conf.Configuration;
 
 /**
  * A node's HTTP front on loopback over a key-value space in memory. A script says what happens to the next writes, and the
@@ -77,6 +79,14 @@ public final class ScriptedNode implements AutoCloseable {
         }));
         server.createContext("/", this::handle);
         server.start();
+    }
+
+    /** Makes this node the quorum of {@code raftlake://}, for clients that give up after some seconds. */
+    public void addTo(Configuration conf) {
+        conf.addResource("core-default.xml");
+        conf.set("raftlake.http.servers", address());
+        conf.set("raftlake.request.timeout.ms", "3000");
+        conf.set("fs.raftlake.impl", RaftlakeFileSystem.class.getName());
     }
 
     public String address() {
