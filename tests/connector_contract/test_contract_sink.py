@@ -222,6 +222,28 @@ def test_a_query_changes_between_both_connectors(
     assert not client.open_transactions("raftlake-sink.a.")
 
 
+def test_a_producer_is_asked_for_once_a_batch_and_before_it(
+    both: dict[str, Connector], client: Client, topic: Topic, tmp_path: Path
+) -> None:
+    """Each question for a producer raises the epoch, by one. So a task that asked again would show."""
+    connector, source, target = both[JAVA], topic(1), topic(1)
+    client.append_many(source, [(None, f"v{number:03}") for number in range(100)])
+    query = copy(connector, source, target, tmp_path / "checkpoint")
+    assert len(values(connector, target)) == 100
+    batch, owner = client.kv.get(keys.batch_key(query)), client.kv.get(keys.owner_key(query))
+    assert batch is not None and owner is not None
+    batches = keys.decode_batch(batch.value).batch + 1
+    assert batches >= 5
+    name = f"{keys.TRANSACTIONS}a.{query}.{keys.decode_owner(owner.value).generation}.0.0"
+
+    def epoch() -> int:
+        return client.describe_transaction(name).epoch
+
+    # From 0 on; the last one is for a batch that does not come.
+    wait_until(lambda: epoch() >= batches, f"the question behind batch {batches - 1}", QUERY_TIMEOUT_S)
+    assert epoch() == batches
+
+
 def test_a_batch_that_spark_repeats_is_not_written_again(
     connector: Connector, client: Client, topic: Topic, tmp_path: Path
 ) -> None:

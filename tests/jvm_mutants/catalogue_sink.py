@@ -9,6 +9,8 @@ JOBS = ("connector.write.JobLedgerTest",)
 PARTS = ("connector.write.SinkPartsTest",)
 PRODUCER = ("log.TransactionalProducerTest",)
 SWEEPS = ("connector.write.LaterSweepTest",)
+NEXT = ("connector.write.NextProducersTest",)
+FACTORY = ("connector.write.SinkWriterFactoryTest",)
 
 SINK_MUTANTS = (
     JvmMutant(
@@ -197,5 +199,93 @@ SINK_MUTANTS = (
         "generation, ownerVersion, batch, version, false);",
         "generation, ownerVersion, batch, version, isReplanned);",
         LEDGER,
+    ),
+    JvmMutant(
+        "producer-is-given-to-two-batches",
+        "the batch behind one without rows writes in a transaction that is over",
+        "connector/write/NextProducers.java",
+        "        asked = Map.of();\n        return",
+        "        return",
+        NEXT,
+    ),
+    JvmMutant(
+        "batch-begins-beside-questions",
+        "a late answer fences the task that asked for itself",
+        "connector/write/NextProducers.java",
+        "            ProducerId producer = each.getValue().getOrNull();\n",
+        "            ProducerId producer = null;\n            each.getValue().cancel();\n",
+        NEXT,
+    ),
+    JvmMutant(
+        "only-one-producer-is-brought",
+        "each task but one asks for itself",
+        "connector/write/NextProducers.java",
+        "            begun.put(task,",
+        "            begun.put(0,",
+        NEXT,
+    ),
+    JvmMutant(
+        "all-producers-are-asked-for",
+        "a batch of a thousand tasks waits for a thousand questions of its driver",
+        "connector/write/NextProducers.java",
+        "tasks.subList(0, Math.min(TASKS_MAX, tasks.size()))",
+        "tasks",
+        NEXT,
+    ),
+    JvmMutant(
+        "one-producer-too-few",
+        "the last task asks for itself",
+        "connector/write/NextProducers.java",
+        "Math.min(TASKS_MAX, tasks.size())",
+        "Math.min(TASKS_MAX, Math.max(0, tasks.size() - 1))",
+        NEXT,
+    ),
+    JvmMutant(
+        "old-producers-are-used",
+        "a query that was idle for days writes as one that nodes have forgotten",
+        "connector/write/NextProducers.java",
+        "askedAtMs > AGE_MS_MAX",
+        "askedAtMs > 2 * AGE_MS_MAX",
+        NEXT,
+    ),
+    JvmMutant(
+        "producers-age-at-once",
+        "no task has a producer",
+        "connector/write/NextProducers.java",
+        "askedAtMs > AGE_MS_MAX",
+        "askedAtMs >= AGE_MS_MAX",
+        NEXT,
+    ),
+    JvmMutant(
+        "second-attempt-writes-as-the-first",
+        "two attempts of a task write in one transaction",
+        "connector/write/SinkWriterFactory.java",
+        "context.attemptNumber() == 0 && ",
+        "",
+        FACTORY,
+    ),
+    JvmMutant(
+        "stage-that-begins-again-writes-as-the-first",
+        "an attempt on a lost executor and its successor write in one transaction",
+        "connector/write/SinkWriterFactory.java",
+        " && context.stageAttemptNumber() == 0;",
+        ";",
+        FACTORY,
+    ),
+    JvmMutant(
+        "task-writes-as-its-neighbour",
+        "two tasks write in one transaction",
+        "connector/write/SinkWriterFactory.java",
+        "producers.get(partition) : null;",
+        "producers.values().stream().findFirst().orElse(null) : null;",
+        FACTORY,
+    ),
+    JvmMutant(
+        "no-attempt-is-the-first",
+        "each task asks for itself, and waits",
+        "connector/write/SinkWriterFactory.java",
+        "isFirstAttempt() ? producers.get(partition) : null;",
+        "null;",
+        FACTORY,
     ),
 )

@@ -108,7 +108,9 @@ public final class CheckpointFiles implements CheckpointFileManager {
                 return new DecidingStream(deciding.createAtClose(file, false), ends.get(), outcome.get());
             }
             OutputStream out = files.createAtClose(file, overwriteIfPossible);
-            return new AtomicStream(isOfSource(file) ? written.recording(file, out) : out);
+            Optional<Runnable> rest = ends.flatMap(each -> each.takeRest(file));
+            return rest.isPresent()
+                    ? new LastStream(out, rest.get()) : new AtomicStream(isOfSource(file) ? written.recording(file, out) : out);
         } catch (IOException error) {
             throw sneaky(error);
         }
@@ -212,6 +214,32 @@ public final class CheckpointFiles implements CheckpointFileManager {
         @Override
         public void cancel() {
             ((Abortable) underlyingStream()).abort();
+        }
+    }
+
+    /** The file that ends a batch, and what is left to wait for once it is there. */
+    private static final class LastStream extends AtomicStream {
+        private Runnable rest;
+
+        LastStream(OutputStream file, Runnable rest) {
+            super(file);
+            this.rest = rest;
+        }
+
+        @Override
+        public void close() throws IOException {
+            super.close();
+            Runnable once = rest;
+            rest = null;
+            if (once != null) {
+                once.run();
+            }
+        }
+
+        @Override
+        public void cancel() {
+            rest = null;
+            super.cancel();
         }
     }
 

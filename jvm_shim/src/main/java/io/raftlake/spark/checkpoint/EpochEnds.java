@@ -17,6 +17,8 @@ import org.apache.hadoop.fs.Path;
  * <p>Real-time mode needs that. Spark 4.2 calls the sink's commit there, then writes {@code offsets/N}, then {@code commits/N}. A
  * run that finds no {@code commits/N} removes {@code offsets/N}, and writes batch N anew, with other rows.
  *
+ * <p>In other modes the sink's commit decides its rows, and what is left to do then is done beside that file.
+ *
  * <p>Invariant: once the sink has said how batch N is decided, no {@code commits/} file comes without that.
  */
 public final class EpochEnds {
@@ -37,6 +39,8 @@ public final class EpochEnds {
 
     private record Waiting(long batch, Outcome outcome) {}
 
+    private record Left(long batch, Runnable rest) {}
+
     private static final String COMMITS = "commits";
 
     /** A run's checkpoint keeps what is here: nothing is left of runs that are over. */
@@ -44,6 +48,7 @@ public final class EpochEnds {
 
     private final Ownership owner;
     private Waiting waiting;
+    private Left left;
 
     private EpochEnds(Ownership owner) {
         this.owner = owner;
@@ -108,6 +113,24 @@ public final class EpochEnds {
             throw new IllegalStateException("batch " + batch + " would end, and what the sink has written of batch "
                     + waiting.batch() + " was never decided");
         }
+    }
+
+    /**
+     * From the sink's commit of a batch that is decided already: {@code rest} waits for what the sink has begun meanwhile. The batch
+     * is over once it has returned.
+     */
+    public synchronized void endWith(long batch, Runnable rest) {
+        left = new Left(batch, rest);
+    }
+
+    /** What is left to wait for once this file of the checkpoint is there. It is told once. */
+    synchronized Optional<Runnable> takeRest(Path file) {
+        if (left == null || !owner.isIn(COMMITS, file) || !file.getName().equals(Long.toString(left.batch()))) {
+            return Optional.empty();
+        }
+        Runnable rest = left.rest();
+        left = null;
+        return Optional.of(rest);
     }
 
     /** The transaction has happened. */

@@ -1,7 +1,6 @@
 package io.raftlake.spark.log;
 
 import io.raftlake.spark.log.Logs.LogRecord;
-import io.raftlake.spark.log.Messages.ProducerId;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;

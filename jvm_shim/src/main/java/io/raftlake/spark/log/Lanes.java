@@ -1,7 +1,6 @@
 package io.raftlake.spark.log;
 
 import io.raftlake.spark.log.Logs.Partition;
-import io.raftlake.spark.log.Messages.ProducerId;
 import io.raftlake.spark.quorum.RefusedException;
 import java.io.IOException;
 import java.util.ArrayDeque;

@@ -27,9 +27,6 @@ final class Messages {
 
     private record PartitionNodes(int partition, int leader, List<Integer> replicas) {}
 
-    /** A producer id with its epoch. */
-    record ProducerId(long id, short epoch) {}
-
     private record Outcome(Code code, String told, long offset) {
         /** The offset. */
         long require() throws Refusal {

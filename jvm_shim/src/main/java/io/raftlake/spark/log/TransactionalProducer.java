@@ -1,7 +1,6 @@
 package io.raftlake.spark.log;
 
 import io.raftlake.spark.log.Logs.Partition;
-import io.raftlake.spark.log.Messages.ProducerId;
 import io.raftlake.spark.log.Transactions.Patience;
 import io.raftlake.spark.quorum.QuorumUnavailableException;
 import io.raftlake.spark.quorum.RefusedException;

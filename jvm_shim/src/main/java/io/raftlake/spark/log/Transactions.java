@@ -61,15 +61,27 @@ public final class Transactions {
     }
 
     /**
+     * Who may write in the next transaction of an id, once the one before is told to all of its partitions. An open one is aborted,
+     * and all who wrote under the id before are fenced.
+     */
+    public ProducerId nextOf(String transactionalId, Patience patience) throws IOException {
+        String what = "no producer for the transactional id '" + transactionalId + "' with a time limit of "
+                + patience.transactionMs() + " ms";
+        Out request = TransactionMessages.initProducerId(transactionalId, patience.transactionMs());
+        return coordinator.ask(Api.INIT_PRODUCER_ID, request, tries(what, patience.blockMs()), Messages::initProducerId);
+    }
+
+    /**
      * A producer of one transaction, whose records become visible together. Of all producers with one transactional id the newest
      * goes on; the others are fenced.
      */
     public TransactionalProducer producer(String transactionalId, Codec codec, Patience patience) throws IOException {
-        String what = "no producer for the transactional id '" + transactionalId + "' with a time limit of "
-                + patience.transactionMs() + " ms";
-        Out request = TransactionMessages.initProducerId(transactionalId, patience.transactionMs());
-        Messages.ProducerId producer = coordinator.ask(
-                Api.INIT_PRODUCER_ID, request, tries(what, patience.blockMs()), Messages::initProducerId);
+        return producer(transactionalId, nextOf(transactionalId, patience), codec, patience);
+    }
+
+    /** The same, for whom {@link #nextOf} was asked before. It is for one caller alone. */
+    public TransactionalProducer producer(String transactionalId, ProducerId producer, Codec codec, Patience patience)
+            throws IOException {
         return new TransactionalProducer(cluster, transactionalId, producer, codec, patience);
     }
 
@@ -77,7 +89,7 @@ public final class Transactions {
     public TransactionalProducer producer(Codec codec, Patience patience) throws IOException {
         Tries tries = tries("no producer id", patience.blockMs());
         try {
-            Messages.ProducerId producer = cluster.askAny(
+            ProducerId producer = cluster.askAny(
                     Api.INIT_PRODUCER_ID, Messages.initProducerId(), tries, false, Messages::initProducerId);
             return new TransactionalProducer(cluster, null, producer, codec, patience);
         } catch (Refusal refusal) {

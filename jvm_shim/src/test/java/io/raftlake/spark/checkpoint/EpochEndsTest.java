@@ -203,6 +203,59 @@ class EpochEndsTest {
         assertEquals(List.of("decided"), sink.told);
     }
 
+    /** Has {@code found} filled with whether the batch's file was there, each time that the rest is waited for. */
+    private void endWith(int batch, List<String> found) {
+        ends().endWith(batch, () -> found.add(batch + " " + commits.exists(at("commits/" + batch))));
+    }
+
+    @Test
+    void whatIsLeftOfABatchIsWaitedForOnceItsFileIsThere() throws IOException {
+        List<String> found = new ArrayList<>();
+        for (int batch = 0; batch < 3; batch++) {
+            endWith(batch, found);
+            write(offsets, at("offsets/" + batch));
+            assertEquals(batch, found.size(), "the file of another log");
+            CancellableFSDataOutputStream out = commits.createAtomic(at("commits/" + batch), false);
+            out.write(bytes(10));
+            assertEquals(batch, found.size());
+            out.close();
+            out.close();
+            out.cancel();
+        }
+        assertEquals(List.of("0 true", "1 true", "2 true"), found);
+        write(commits, at("commits/3"));
+        assertEquals(3, found.size(), "a batch of which no sink has told");
+    }
+
+    @Test
+    void aBatchWaitsForWhatIsLeftOfItAlone() throws IOException {
+        List<String> found = new ArrayList<>();
+        endWith(1, found);
+        write(commits, at("commits/0"));
+        write(commits, at("commits/10"));
+        assertEquals(List.of(), found);
+        // The sink goes on, and never heard of an end of batch 1.
+        endWith(2, found);
+        write(commits, at("commits/1"));
+        assertEquals(List.of(), found);
+        write(commits, at("commits/2"));
+        assertEquals(List.of("2 true"), found);
+    }
+
+    @Test
+    void nothingIsWaitedForWhereABatchDoesNotEnd() throws IOException {
+        List<String> found = new ArrayList<>();
+        endWith(0, found);
+        CancellableFSDataOutputStream out = commits.createAtomic(at("commits/0"), false);
+        out.write(bytes(10));
+        out.cancel();
+        out.close();
+        write(commits, at("commits/0"));
+        endWith(0, found);
+        assertThrows(FileAlreadyExistsException.class, () -> write(commits, at("commits/0")));
+        assertEquals(List.of(), found);
+    }
+
     @Test
     void theQuorumOfTheCheckpointIsTheOneWithItsOwner() throws IOException {
         assertTrue(ends().areIn(space));

@@ -10,7 +10,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.raftlake.spark.log.Logs.Header;
 import io.raftlake.spark.log.Logs.LogRecord;
 import io.raftlake.spark.log.Logs.Numbered;
-import io.raftlake.spark.log.Messages.ProducerId;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;

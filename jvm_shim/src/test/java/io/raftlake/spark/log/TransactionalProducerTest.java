@@ -91,6 +91,16 @@ class TransactionalProducerTest {
         }
     }
 
+    @Test
+    void whoWritesNextMayBeAskedForBefore() throws IOException {
+        ProducerId next = transactions.nextOf("id", PATIENCE);
+        try (TransactionalProducer producer = transactions.producer("id", next, Codec.NONE, PATIENCE)) {
+            assertEquals(appendNine(producer), values());
+            assertEquals(next, new ProducerId(producer.producerId(), producer.epoch()));
+        }
+        assertEquals(1, node.asked(Api.INIT_PRODUCER_ID));
+    }
+
     @ParameterizedTest
     @EnumSource(Codec.class)
     void everyCodecIsReadAgain(Codec codec) throws IOException {

@@ -4,11 +4,14 @@ import io.raftlake.spark.checkpoint.EpochEnds;
 import io.raftlake.spark.connector.read.Asking;
 import io.raftlake.spark.connector.write.SinkKeys.Committed;
 import io.raftlake.spark.connector.write.SinkKeys.Driver;
+import io.raftlake.spark.log.Ahead;
+import io.raftlake.spark.log.ProducerId;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
@@ -27,6 +30,7 @@ final class AppWrite {
     private final String run;
     private final String query;
     private final SinkProgress progress;
+    private final boolean hasNext;
     private Standing standing;
 
     /** What the last commit left; null where it has to be asked. Whoever has taken the app since is met by the next commit. */
@@ -35,14 +39,22 @@ final class AppWrite {
     /** After each batch: an attempt that a lost executor or an older driver began amid it holds readers off its rows. */
     private final LaterSweep sweeping = new LaterSweep(this::sweepQuietly,
             (command, afterMs) -> CompletableFuture.delayedExecutor(afterMs, TimeUnit.MILLISECONDS).execute(command),
-            () -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()));
+            AppWrite::nowMs);
 
-    AppWrite(SinkOptions options, String app, String run, String query, SinkProgress progress) {
+    private final NextProducers nextProducers = new NextProducers(AppWrite::nowMs);
+
+    /** {@code hasNext}: a batch follows each batch. */
+    AppWrite(SinkOptions options, String app, String run, String query, SinkProgress progress, boolean hasNext) {
         this.options = options;
         this.app = app;
         this.run = run;
         this.query = query;
         this.progress = progress;
+        this.hasNext = hasNext;
+    }
+
+    private static long nowMs() {
+        return TimeUnit.NANOSECONDS.toMillis(System.nanoTime());
     }
 
     private SinkClient client() {
@@ -57,6 +69,23 @@ final class AppWrite {
         standing = known != null ? known : Asking.patiently(options.quorum().patience(), "the owner of the sink",
                 () -> client().ledger().enter(app, run, query, Driver.current()));
         return standing;
+    }
+
+    /** Those of the tasks of the batch that {@link #begin} has begun, as far as they were asked for. */
+    Map<Integer, ProducerId> producers() {
+        try {
+            return nextProducers.take();
+        } catch (InterruptedIOException interrupted) {
+            throw new UncheckedIOException(interrupted);
+        }
+    }
+
+    private void askForNextProducers(List<TaskReport> reports) {
+        long generation = standing.generation();
+        nextProducers.ask(TaskReport.tasksWithRows(reports), task -> {
+            String first = SinkKeys.appTransactionalId(app, generation, task, 0);
+            return client().transactions().nextOf(first, options.patience());
+        });
     }
 
     /**
@@ -137,9 +166,34 @@ final class AppWrite {
                 () -> client().ledger().commit(standing, batch, TaskReport.endings(reports)));
         long commitNs = System.nanoTime() - begunAtNs;
         following = outcome.following();
+        if (hasNext) {
+            askForNextProducers(reports);
+        }
         LOG.info("batch {} of {}: {} rows{}", number, app, batch.rows(), outcome.isNews() ? "" : " were visible already");
-        lookAfter(batch, reports, commitNs);
+        show(batch, reports, commitNs);
         sweeping.behindBatch();
+    }
+
+    /** Waits until readers are shown the batch; beside the file that ends the batch, where that lies at {@code raftlake://}. */
+    private void show(Committed batch, List<TaskReport> reports, long commitNs) {
+        Optional<EpochEnds> ends = hasNext ? EpochEnds.of(query, run) : Optional.empty();
+        if (ends.isEmpty()) {
+            lookAfter(batch, reports, commitNs);
+            return;
+        }
+        Ahead<Void> shown = Ahead.of("the readers of batch " + batch.batch(), () -> {
+            lookAfter(batch, reports, commitNs);
+            return null;
+        });
+        ends.get().endWith(batch.batch(), () -> awaitQuietly(shown));
+    }
+
+    private static void awaitQuietly(Ahead<Void> shown) {
+        try {
+            shown.getOrNull();
+        } catch (InterruptedIOException interrupted) {
+            LOG.debug("the query is stopped, and readers may be shown its last batch later", interrupted);
+        }
     }
 
     private void awaitSweep() {

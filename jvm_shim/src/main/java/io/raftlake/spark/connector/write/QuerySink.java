@@ -17,7 +17,7 @@ public final class QuerySink {
     synchronized AppWrite app(SinkOptions options, String run, String query) {
         if (!run.equals(this.run)) {
             this.run = run;
-            app = new AppWrite(options, query, run, query, progress);
+            app = new AppWrite(options, query, run, query, progress, true);
         }
         return app;
     }

@@ -14,6 +14,6 @@ record RealTimeWriterFactory(SinkOptions options, SinkColumns columns, Standing 
     public DataWriter<InternalRow> createWriter(int partition, long taskId, long batch) {
         String name = standing == null ? "" : SinkWriterFactory.transactionalId(standing, partition);
         return new RealTimeWriter(options, columns, SinkClient.of(options.quorum()),
-                new SinkTask("batch " + batch + ": ", partition, name));
+                new SinkTask("batch " + batch + ": ", partition, name, null));
     }
 }

@@ -4,6 +4,7 @@ import io.raftlake.spark.connector.read.Asking;
 import io.raftlake.spark.connector.write.SinkKeys.Driver;
 import java.io.IOException;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
@@ -32,7 +33,7 @@ final class SinkBatchWrite implements BatchWrite {
         this.options = options;
         this.columns = columns;
         this.app = options.app() == null
-                ? null : new AppWrite(options, options.app(), run, SparkRun.query(), new SinkProgress());
+                ? null : new AppWrite(options, options.app(), run, SparkRun.query(), new SinkProgress(), false);
     }
 
     private SinkClient client() {
@@ -42,11 +43,11 @@ final class SinkBatchWrite implements BatchWrite {
     @Override
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
         if (app != null) {
-            return new SinkWriterFactory(options, columns, app.begin(), null);
+            return new SinkWriterFactory(options, columns, app.begin(), null, Map.of());
         }
         job = Asking.patiently(options.quorum().patience(), "a number for the write",
                 () -> client().jobs().claim(run, Driver.current()));
-        return new SinkWriterFactory(options, columns, null, job);
+        return new SinkWriterFactory(options, columns, null, job, Map.of());
     }
 
     @Override

@@ -56,7 +56,8 @@ final class SinkStreamingWrite implements StreamingWrite {
         }
         Standing standing = app.begin();
         return isRealTime
-                ? new RealTimeWriterFactory(options, columns, null) : new SinkWriterFactory(options, columns, standing, null);
+                ? new RealTimeWriterFactory(options, columns, null)
+                : new SinkWriterFactory(options, columns, standing, null, app.producers());
     }
 
     @Override

@@ -2,6 +2,7 @@ package io.raftlake.spark.connector.write;
 
 import io.raftlake.spark.log.Logs.Partition;
 import io.raftlake.spark.log.TransactionalProducer;
+import io.raftlake.spark.log.Transactions;
 import io.raftlake.spark.quorum.RefusedException;
 import java.io.IOException;
 import java.util.Map;
@@ -72,7 +73,7 @@ final class SinkWriter implements DataWriter<InternalRow> {
         long begunAtNs = System.nanoTime();
         try {
             if (producer == null) {
-                producer = client.transactions().producer(task.transactionalId(), options.codec(), options.patience());
+                producer = producer();
             }
             RecordBuffer buffer = rows.buffer(partition);
             gatheredBytes -= buffer.size();
@@ -83,6 +84,13 @@ final class SinkWriter implements DataWriter<InternalRow> {
         } finally {
             metrics.waited(System.nanoTime() - begunAtNs);
         }
+    }
+
+    private TransactionalProducer producer() throws IOException {
+        Transactions transactions = client.transactions();
+        return task.producer() == null
+                ? transactions.producer(task.transactionalId(), options.codec(), options.patience())
+                : transactions.producer(task.transactionalId(), task.producer(), options.codec(), options.patience());
     }
 
     private RefusedException located(RefusedException refused) {

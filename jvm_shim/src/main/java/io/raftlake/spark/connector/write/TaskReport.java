@@ -10,6 +10,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMessage;
 
@@ -70,6 +71,11 @@ record TaskReport(Ending ending, String transaction, Map<String, Long> rows) {
 
     static List<Ending> endings(List<TaskReport> reports) {
         return reports.stream().map(TaskReport::ending).filter(ending -> ending != null).toList();
+    }
+
+    /** The numbers of the tasks that wrote. Each task of the batch has reported. */
+    static List<Integer> tasksWithRows(List<TaskReport> reports) {
+        return IntStream.range(0, reports.size()).filter(task -> reports.get(task).ending() != null).boxed().toList();
     }
 
     static Map<String, Long> rows(List<TaskReport> reports) {

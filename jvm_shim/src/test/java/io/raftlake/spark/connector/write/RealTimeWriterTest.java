@@ -49,7 +49,7 @@ class RealTimeWriterTest {
     private RealTimeWriter writer(String transactionalId) {
         SinkOptions options = SinkOptions.of(Map.of("kafka.bootstrap.servers", node.servers(), "topic", "t"));
         return new RealTimeWriter(options, SinkColumns.of(COLUMNS, "t"), SinkClient.of(options.quorum()),
-                new SinkTask("batch 7: ", 0, transactionalId));
+                new SinkTask("batch 7: ", 0, transactionalId, null));
     }
 
     @AfterEach
