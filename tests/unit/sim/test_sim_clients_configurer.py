@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -82,3 +83,26 @@ def test_an_answer_that_came_to_nothing_is_found(monkeypatch: pytest.MonkeyPatch
     configurer._unknown["segment.ms"] = set()
     with pytest.raises(Violation, match=ANSWERED):
         configurer.check(cluster._running())
+
+
+def test_the_last_look_at_a_damaged_batch_ends_and_blames_nobody() -> None:
+    """Seed 1100006656: a flipped bit of a base offset led the look back to where it came from, for ever."""
+    cluster = Cluster(QUIET)
+    cluster.run()
+    (configurer,) = [client for client in cluster.clients if isinstance(client, Configurer)]
+    group = next(replica.group for replica in cluster.replicas() if replica.group.topic == "kept")
+    node = next(iter(cluster._running()))
+    log = node.partitions[group].log
+    batch = next(batch for batch in log.image.batches if batch.base & 0x10)
+    read, reads = log.read, itertools.count(1)
+
+    def counted(*asked: Any) -> bytes:
+        assert next(reads) <= len(log.image.batches) + 1, "it reads in circles"
+        return read(*asked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log, "read", counted)
+        for byte in range(len(batch.data)):
+            reads = itertools.count(1)
+            log.decay.damaged = {(batch.base, batch.epoch): byte}
+            configurer.check([node])

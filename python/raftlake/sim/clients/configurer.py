@@ -19,12 +19,13 @@ from raftlake.raft.types import Offset
 from raftlake.replica.config import SEGMENT_BYTES
 from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.partition.intact import headers_from
 from raftlake.sim.clients.base import CALL_TIMEOUT_MS, KEPT, Client, Shared, Target, wall_ms
 from raftlake.sim.clients.calls import CallFailure
 from raftlake.sim.clients.messages import alteration_error, ask_alter_configs, ask_produce, created_topic_id
 from raftlake.sim.clients.topics import create_topic
 from raftlake.sim.invariants.base import Violation
-from raftlake.wire.batches import Record, build_batch, iterate_headers
+from raftlake.wire.batches import Record, build_batch
 
 #: Of the topic that keeps all.
 BATCH_BYTES_MAX = 150
@@ -170,7 +171,7 @@ class Configurer(Client):
         position = log.start_offset
         try:
             while data := log.read(position, log.end_offset, 1 << 16):
-                for header in iterate_headers(data):
+                for header in headers_from(where, data, position):
                     if not header.is_control and (not header.is_log_append_time or header.size > BATCH_BYTES_MAX):
                         raise Violation(OBEYED, f"{where} holds {header}")
                     position = Offset(header.end_offset)
