@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tests.kits import runstamp
@@ -21,11 +22,13 @@ from tests.sweep.ledger import STRETCH, Ledger, Stretch
 from tests.sweep.page import page
 
 from raftlake.sim.report import Totals
-from raftlake.sim.runner import parse_seeds, reproduce, say, settle, verdicts
+from raftlake.sim.runner import Verdict, parse_seeds, reproduce, say, settle, verdicts
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What decides how a seed runs.
 CODE = ("python", "pyproject.toml")
+#: A run takes seconds.
+SILENCE_S = 180.0
 
 
 def finish(ledger: Ledger, jobs: int, compiled: Compiled | None, *, keep_going: bool) -> None:
@@ -35,7 +38,8 @@ def finish(ledger: Ledger, jobs: int, compiled: Compiled | None, *, keep_going: 
         return
     began = time.monotonic()
     first, totals = remaining[0], Totals()
-    for verdict in verdicts(remaining, jobs) if compiled is None else compiled.verdicts(remaining, jobs):
+    found = verdicts(remaining, jobs) if compiled is None else compiled.verdicts(remaining, jobs)
+    for verdict in watched(found, first):
         totals.add(verdict.seed, verdict.outcome, verdict.processor_s)
         if verdict.outcome is None:
             say(f"seed {verdict.seed} FAILED: {verdict.violation}\n  reproduce: {reproduce(verdict.seed)}")
@@ -46,6 +50,26 @@ def finish(ledger: Ledger, jobs: int, compiled: Compiled | None, *, keep_going: 
             if totals.failed and not keep_going:
                 return
             first, totals, began = verdict.seed + 1, Totals(), now
+
+
+def watched(found: Iterable[Verdict], first: int) -> Iterator[Verdict]:
+    """The same verdicts. A seed without one for minutes is named: else a run that never ends looks like a slow machine."""
+    awaited, since = first, time.monotonic()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(SILENCE_S):
+            silence_s = time.monotonic() - since
+            if silence_s >= SILENCE_S:
+                say(f"seed {awaited} has no verdict yet, after {silence_s / 60:.0f} minutes: does its run end?")
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        for verdict in found:
+            awaited, since = verdict.seed + 1, time.monotonic()
+            yield verdict
+    finally:
+        over.set()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

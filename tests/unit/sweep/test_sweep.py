@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,27 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 def sweep(directory: Path, seeds: str = SEEDS, *more: str) -> int:
     return command.main(["--seeds", seeds, "--ledgers", str(directory), "--page", str(directory / "page.md"), *more])
+
+
+def test_a_seed_that_does_not_end_is_named(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = threading.Event()
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if "has no verdict yet" in line:
+            named.set()
+
+    def run(seed: int) -> Outcome:
+        assert seed != 7 or named.wait(30), "nobody was told"
+        return whole(seed)
+
+    whole = runs.run
+    monkeypatch.setattr(runs, "run", run)
+    monkeypatch.setattr(command, "say", say)
+    monkeypatch.setattr(command, "SILENCE_S", 0.2)
+    assert sweep(tmp_path, "1..12", "--interpreted") == 0
+    assert {line for line in lines if "no verdict" in line} == {"seed 7 has no verdict yet, after 0 minutes: does its run end?"}
 
 
 def test_the_page_tells_what_all_stretches_came_to(runs: Runs, tmp_path: Path) -> None:
