@@ -290,11 +290,42 @@ CLIENT = (
         "write-sent-with-no-time-left",
         "a refused write whose time ends during the pause is a refused write",
         CLIENT_KV,
-        "            await backoff.pause(deadline)\n            if deadline.is_over():\n"
-        "                raise no_room or self._timed_out(",
-        "            if not deadline.is_over():\n                await backoff.pause(deadline)\n            else:\n"
-        "                raise no_room or self._timed_out(",
+        "            await backoff.pause(deadline)\n            # A write that was refused",
+        "            if not deadline.is_over():\n                await backoff.pause(deadline)\n                continue\n"
+        "            # A write that was refused",
         OUTCOMES,
+    ),
+    mutant(
+        "write-sent-again-in-less-time-than-an-answer-takes",
+        "one more try makes an unknown outcome of a refusal: the write stays refused",
+        CLIENT_KV,
+        "if deadline.is_over() or (is_write and deadline.remaining_ms() < took_ms):",
+        "if deadline.is_over():",
+        OUTCOMES,
+    ),
+    mutant(
+        "read-not-sent-again-in-less-time-than-an-answer-takes",
+        "nothing is lost by a read without an answer",
+        CLIENT_KV,
+        "if deadline.is_over() or (is_write and deadline.remaining_ms() < took_ms):",
+        "if deadline.is_over() or deadline.remaining_ms() < took_ms:",
+        OUTCOMES,
+    ),
+    mutant(
+        "first-redirect-waits",
+        "the node that redirects has told who leads: there is nothing to wait for",
+        CLIENT_KV,
+        "was_redirected = False",
+        "was_redirected = True",
+        ("unit/client/test_client_kv.py",),
+    ),
+    mutant(
+        "redirects-never-wait",
+        "nodes that send one to each other during an election are asked thousands of times a second",
+        CLIENT_KV,
+        "                        was_redirected = True\n                        continue",
+        "                        continue",
+        ("unit/client/test_client_kv.py",),
     ),
     mutant(
         "cancelled-batch-leaves-a-gap",

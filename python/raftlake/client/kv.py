@@ -2,8 +2,8 @@
 
 Owns the addresses of the fronts (asked for over the Kafka protocol), the redirects to the leader, and the retries. Invariant: a
 write is sent again only after a 307, after a 503 or 507 of a node with Retry-After, or after a refused connection. These prove
-that no node proposed the write. A write that may have been proposed ends as UnknownOutcome: there was no answer, or an answer
-that is no refusal of a node (500, 502, 429 of a proxy, ...).
+that no node proposed the write. A refused write is not sent again in less time than its refusal took. A write that may have
+happened ends as UnknownOutcome: there was no answer, or an answer that is no refusal of a node (500, 502, 429 of a proxy, ...).
 """
 
 from __future__ import annotations
@@ -225,8 +225,12 @@ class AsyncKv:
         errors: dict[str, str] = {}
         #: The refusal of the last retriable answer, where that answer reported no room.
         no_room: RaftlakeError | None = None
+        #: How long the last retriable answer was waited for.
+        took_ms = 0.0
+        was_redirected = False
         while True:
             front = await self._choose_front(is_write, deadline)
+            began_ms = deadline.elapsed_ms()
             try:
                 answer = await self._http.request(method, front + path, timeout=self._timeout(deadline), **arguments)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
@@ -246,6 +250,10 @@ class AsyncKv:
                         if is_write:
                             raise unknown_write(method, path, str(error)) from error
                         raise
+                    if not was_redirected:
+                        # The leader is known now. Nodes that send one to each other are asked with pauses.
+                        was_redirected = True
+                        continue
                 elif answer.status_code in ((200, 412, RANGE_TOO_LARGE) if is_write else (200, 404)):
                     if is_write:
                         self._leader = front
@@ -254,6 +262,7 @@ class AsyncKv:
                     self._leader = None
                     raise unknown_write(method, path, f"{front} answered {answer.status_code}: {error_text(answer)}")
                 elif answer.status_code in (500, 502, 503, 504) or may_have_room_soon(answer):
+                    took_ms = deadline.elapsed_ms() - began_ms
                     no_room = refusal_of(answer) if may_have_room_soon(answer) else None
                     errors[front] = f"{answer.status_code}: {error_text(answer)}"
                     self._leader = None
@@ -261,7 +270,8 @@ class AsyncKv:
                 else:
                     raise refusal_of(answer)
             await backoff.pause(deadline)
-            if deadline.is_over():
+            # A write that was refused has a known outcome. One more try without an answer in time would take that away.
+            if deadline.is_over() or (is_write and deadline.remaining_ms() < took_ms):
                 raise no_room or self._timed_out(method, path, errors)
 
     def _timed_out(self, method: str, path: str, errors: Mapping[str, str]) -> RaftlakeError:

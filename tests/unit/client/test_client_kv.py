@@ -12,6 +12,7 @@ import pytest
 
 from clientkit_kv import Answer, Front, answer_all, kv_test
 from raftlake.client import AsyncClient, Client, Delete, EndTxn, KvConflict, KvEvent, Put
+from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.sse import ServerSentEvent, ServerSentEvents
 from raftlake.client.sync_kv import Kv
 from raftlake.errors import ErrorCode, InvalidInput, RequestRejected, UnknownOutcome
@@ -62,6 +63,27 @@ def test_a_redirected_write_goes_to_the_leader_and_so_do_the_next_ones() -> None
         versions = [await client.kv.put("k", b"v") for _ in range(3)]
         assert versions == [5, 6, 7]
         assert len(one.requests) <= 1
+
+    kv_test(test)
+
+
+def test_the_first_redirect_is_followed_at_once_and_each_other_one_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that send one to each other, as they may while they elect a leader."""
+    pauses: list[Deadline | None] = []
+
+    async def pause(_: Backoff, deadline: Deadline | None = None) -> None:
+        pauses.append(deadline)
+
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        to_one, to_two = ((307, {"location": front.url + "/v1/kv/k"}, b"") for front in (one, two))
+        done = (200, {"etag": '"5"'}, b"{}")
+        one.answers, two.answers = [to_two, to_two, done], [to_one, to_one, done]
+        monkeypatch.setattr(Backoff, "pause", pause)
+        for expected in (3, 0):
+            pauses.clear()
+            assert await client.kv.put("k", b"v") == 5
+            assert len(pauses) == expected
+            one.answers, two.answers = [done], [done]
 
     kv_test(test)
 

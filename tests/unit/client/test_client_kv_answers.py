@@ -4,6 +4,7 @@ write, and whatever came before it."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 
 from clientkit_kv import Answer, Box, Front, Raw, Silence, answer_all, kv_test
 from raftlake.client import AsyncClient, Client, Delete, KvConflict, Put
+from raftlake.client.deadline import Deadline
 from raftlake.client.kv_answers import front_of, may_have_happened
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WireError
 
@@ -193,6 +195,42 @@ def test_what_was_refused_before_it_was_proposed_is_sent_again_as_it_was(write: 
         assert all(each == sent[0] for each in sent)
 
     kv_test(test)
+
+
+def slow_answers(monkeypatch: pytest.MonkeyPatch, milliseconds: int) -> None:
+    """Each answer takes so long from now on, by the client's clock of a request."""
+    elapsed = itertools.count(0, milliseconds)
+    monkeypatch.setattr(Deadline, "elapsed_ms", lambda _: float(next(elapsed)))
+
+
+@writes
+@pytest.mark.parametrize("refused", [REFUSED, (507, {"retry-after": "1"}, b'{"error":"nothing changed"}')], ids=["503", "507"])
+def test_a_refused_write_stays_refused_where_one_more_try_takes_too_long(
+    write: Write, refused: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal took as long as a request has. The next one would be cut off, and leave the outcome open."""
+
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, DONE, refused, DONE)
+        await write(client)
+        slow_answers(monkeypatch, 4_000)
+        with pytest.raises(RequestRejected, match="nothing changed"):
+            await write(client)
+        assert asked(one, two) == 2
+
+    kv_test(test, request_timeout_ms=4_000)
+
+
+def test_after_a_slow_refusal_a_write_with_time_left_and_every_read_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, DONE, REFUSED, DONE, REFUSED, (200, {"etag": '"5"'}, b"v"))
+        await client.kv.put("k", b"v")
+        slow_answers(monkeypatch, 4_000)
+        assert await client.kv.put("k", b"v", timeout_ms=3_600_000) == 5
+        entry = await client.kv.get("k")
+        assert entry is not None and entry.value == b"v"
+
+    kv_test(test, request_timeout_ms=4_000)
 
 
 @writes
