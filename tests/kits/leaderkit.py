@@ -45,6 +45,12 @@ def while_one_leads(client: Client, ask: Callable[[], T]) -> T:
     return answer
 
 
+def is_everywhere(client: Client, topic: str) -> bool:
+    """Whether every voter of partition 0 has the whole log, and all of it is committed."""
+    described = client.describe_quorum(topic)
+    return {voter.log_end_offset for voter in described.voters} == {described.high_watermark}
+
+
 def record_offsets(client: Client, topic: str, partition: int = 0) -> list[int]:
     """The offsets of the records that clients appended, up to the linearizable end. Every other offset is a marker of a
     transaction, or one of a leader's own records, which consumers see as an empty batch: the log itself has no gap."""

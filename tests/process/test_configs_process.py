@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 from typer.testing import CliRunner
 
 import waitkit
-from leaderkit import leader_of
+from leaderkit import is_everywhere, leader_of
 from raftlake import Client, LocalQuorum
 from raftlake.cli.main import app
 from raftlake.errors import RaftlakeError, RequestRejected, UnknownOutcome
@@ -40,12 +40,7 @@ def segments(directory: Path, topic: str) -> list[int]:
 
 def settled(client: Client, directory: Path, topic: str) -> list[int]:
     """The segments of each node, once all of them have the whole log."""
-
-    def is_everywhere() -> bool:
-        described = client.describe_quorum(topic)
-        return {voter.log_end_offset for voter in described.voters} == {described.high_watermark}
-
-    wait_until(is_everywhere, f"{topic} is whole on all nodes")
+    wait_until(lambda: is_everywhere(client, topic), f"{topic} is whole on all nodes")
     return segments(directory, topic)
 
 

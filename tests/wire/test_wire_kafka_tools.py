@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from leaderkit import is_everywhere
 from raftlake import Client, LocalQuorum
 from waitkit import wait_until
 
@@ -125,11 +126,7 @@ def written_dir(tmp_path: Path) -> Path:
             producer.poll(0)
         assert producer.flush(60) == 0
 
-        def everybody_has_everything() -> bool:
-            described = client.describe_quorum("numbers")
-            return {voter.log_end_offset for voter in described.voters} == {described.high_watermark}
-
-        wait_until(everybody_has_everything, "three whole replicas", seconds=20)
+        wait_until(lambda: is_everywhere(client, "numbers"), "three whole replicas", seconds=20)
     return tmp_path / "quorum"
 
 

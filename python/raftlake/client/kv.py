@@ -2,8 +2,8 @@
 
 Owns the addresses of the fronts (asked for over the Kafka protocol), the redirects to the leader, and the retries. Invariant: a
 write is sent again only after a 307, after a 503 or 507 of a node with Retry-After, or after a refused connection. These prove
-that no node proposed the write. A refused write is not sent again in less time than its refusal took. A write that may have
-happened ends as UnknownOutcome: there was no answer, or an answer that is no refusal of a node (500, 502, 429 of a proxy, ...).
+that no node proposed the write. Nor is a write sent again in less time than that answer took. A write that may have happened
+ends as UnknownOutcome: there was no answer, or an answer that is no refusal of a node (500, 502, 429 of a proxy, ...).
 """
 
 from __future__ import annotations
@@ -225,12 +225,13 @@ class AsyncKv:
         errors: dict[str, str] = {}
         #: The refusal of the last retriable answer, where that answer reported no room.
         no_room: RaftlakeError | None = None
-        #: How long the last retriable answer was waited for.
+        #: How long the last answer was waited for, which decided nothing.
         took_ms = 0.0
         was_redirected = False
         while True:
             front = await self._choose_front(is_write, deadline)
             began_ms = deadline.elapsed_ms()
+            goes_on_at_once = False
             try:
                 answer = await self._http.request(method, front + path, timeout=self._timeout(deadline), **arguments)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
@@ -243,6 +244,7 @@ class AsyncKv:
                     raise unknown_write(method, path, f"sent to {front}, it had no answer ({reason})") from error
                 errors[front] = reason
             else:
+                took_ms = deadline.elapsed_ms() - began_ms
                 if answer.status_code == 307:
                     try:
                         self._leader = front_of(answer)
@@ -250,10 +252,8 @@ class AsyncKv:
                         if is_write:
                             raise unknown_write(method, path, str(error)) from error
                         raise
-                    if not was_redirected:
-                        # The leader is known now. Nodes that send one to each other are asked with pauses.
-                        was_redirected = True
-                        continue
+                    # The leader is known now. Nodes that send one to each other are asked with pauses.
+                    goes_on_at_once, was_redirected = not was_redirected, True
                 elif answer.status_code in ((200, 412, RANGE_TOO_LARGE) if is_write else (200, 404)):
                     if is_write:
                         self._leader = front
@@ -262,15 +262,15 @@ class AsyncKv:
                     self._leader = None
                     raise unknown_write(method, path, f"{front} answered {answer.status_code}: {error_text(answer)}")
                 elif answer.status_code in (500, 502, 503, 504) or may_have_room_soon(answer):
-                    took_ms = deadline.elapsed_ms() - began_ms
                     no_room = refusal_of(answer) if may_have_room_soon(answer) else None
                     errors[front] = f"{answer.status_code}: {error_text(answer)}"
                     self._leader = None
                     await _wait_as_told(answer, deadline)
                 else:
                     raise refusal_of(answer)
-            await backoff.pause(deadline)
-            # A write that was refused has a known outcome. One more try without an answer in time would take that away.
+            if not goes_on_at_once:
+                await backoff.pause(deadline)
+            # A write that no node has taken has a known outcome. One more try without an answer in time would take that away.
             if deadline.is_over() or (is_write and deadline.remaining_ms() < took_ms):
                 raise no_room or self._timed_out(method, path, errors)
 

@@ -221,6 +221,19 @@ def test_a_refused_write_stays_refused_where_one_more_try_takes_too_long(
     kv_test(test, request_timeout_ms=4_000)
 
 
+@writes
+def test_a_write_that_was_redirected_too_late_was_not_accepted(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, DONE, (307, {"location": two.url + "/v1/kv/k"}, b""), DONE)
+        await write(client)
+        slow_answers(monkeypatch, 4_000)
+        with pytest.raises(RequestRejected, match="redirected only"):
+            await write(client)
+        assert asked(one, two) == 2
+
+    kv_test(test, request_timeout_ms=4_000)
+
+
 def test_after_a_slow_refusal_a_write_with_time_left_and_every_read_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
         answer_all(one, two, DONE, REFUSED, DONE, REFUSED, (200, {"etag": '"5"'}, b"v"))

@@ -14,10 +14,12 @@ from raftlake.replica.configs.in_force import InForce, in_force
 from raftlake.replica.hosting import hosting
 from raftlake.replica.hosting.hosting import Hosting
 from raftlake.replica.partition.partition import Partition
+from raftlake.sim.clients import configurer as configurer_module
 from raftlake.sim.clients.configurer import ANSWERED, OBEYED, Configurer
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults.faults import Settings
 from raftlake.sim.invariants import Violation
+from raftlake.wire.batch_header import parse_header
 
 QUIET = Settings(
     seed=3, safety_ms=15_000, producers=3, readers=1, configurers=1, think_ms_mean=50, segment_bytes=300, retention_bytes=600
@@ -106,3 +108,23 @@ def test_the_last_look_at_a_damaged_batch_ends_and_blames_nobody() -> None:
             reads = itertools.count(1)
             log.decay.damaged = {(batch.base, batch.epoch): byte}
             configurer.check([node])
+
+
+def test_the_last_look_reads_batch_after_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest batch of the kept topic is found as soon as it is a byte too large, wherever it stands."""
+    cluster = Cluster(QUIET)
+    cluster.run()
+    (configurer,) = [client for client in cluster.clients if isinstance(client, Configurer)]
+    group = next(replica.group for replica in cluster.replicas() if replica.group.topic == "kept")
+    node = next(iter(cluster._running()))
+    log = node.partitions[group].log
+    headers = [parse_header(batch.data) for batch in log.image.batches]
+    largest = max((header for header in headers if not header.is_control), key=lambda header: (header.size, header.base_offset))
+    assert largest.base_offset > headers[1].base_offset
+    read = log.read
+    monkeypatch.setattr(log, "read", lambda start, limit, _: read(start, limit, 1))
+    monkeypatch.setattr(configurer_module, "BATCH_BYTES_MAX", largest.size)
+    configurer.check([node])
+    monkeypatch.setattr(configurer_module, "BATCH_BYTES_MAX", largest.size - 1)
+    with pytest.raises(Violation, match=OBEYED):
+        configurer.check([node])
