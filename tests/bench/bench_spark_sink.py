@@ -41,8 +41,8 @@ SMALL_ROWS = 40
 SMALL_BATCHES = 25
 #: The first batches load classes, and are not counted.
 WARM_BATCHES = 5
-#: Of a query that runs for long: the JVM's compiler needs some hundred batches.
-LONG_BATCHES, LONG_WARM_BATCHES = 100, 700
+#: Of a query that runs for long: the JVM's compiler takes a third of a core for the first 2,000 batches.
+LONG_BATCHES, LONG_WARM_BATCHES = 300, 2_000
 KAFKA_JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-kafka-4.2.0"
 TUNED = {"kafka.batch.size": str(512 << 10), "kafka.linger.ms": "10", "kafka.buffer.memory": str(64 << 20)}
 NAMES = (JAVA, PYTHON, "kafka")
@@ -182,16 +182,18 @@ def small_query(spark: SparkSession, name: str, options: Options, topics: tuple[
 
 def micro_batches(query: StreamingQuery, put: Callable[[], object], warm: int, count: int) -> list[dict[str, int]]:
     """The durations of `count` batches in ms, behind the first `warm` ones, as Spark tells them. `put` appends the rows of one.
-    The query is stopped."""
-    took: list[dict[str, int]] = []
+
+    Spark is asked once, behind the last batch: its answers cost the JVM as much as a batch. The session has to keep so many.
+    The query is stopped.
+    """
     try:
         wait_until(lambda: query.status["message"].startswith("Waiting"), "the query waits for rows", poll_s=0.05)
-        for number in range(warm + count):
+        for _ in range(warm + count):
             put()
             query.processAllAvailable()
-            if number >= warm:
-                batches = [batch for batch in query.recentProgress if batch["numInputRows"]]
-                took.append(dict(batches[-1]["durationMs"]))
+        batches = [batch for batch in query.recentProgress if batch["numInputRows"]]
     finally:
         query.stop()
-    return took
+    if len(batches) < count:
+        raise RuntimeError(f"Spark tells of {len(batches)} batches with rows, and of {count} it should")
+    return [dict(batch["durationMs"]) for batch in batches[-count:]]

@@ -18,6 +18,7 @@ from raftlake import Client
 
 bootstrap, http, checkpoint, source, target = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "3g")
+builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", 2 * LONG_BATCHES)
 builder = configure(builder.config("spark.ui.showConsoleProgress", "false"), bootstrap, http=http)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
