@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache, partial
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -383,13 +383,11 @@ def response_type(api_key: ApiKey, version: int) -> type[Entity]:
     return load_response_schema(api_key, version)
 
 
-def cold_messages() -> Iterator[Callable[[], type[Entity]]]:
-    """What imports each of the messages that are kio's: a module for each version, which is else imported when it is first
-    spoken."""
+def cold_versions() -> Iterator[tuple[ApiKey, int]]:
+    """The versions of APIs whose messages are kio's: modules that are imported when the version is first spoken."""
     for (_, version), spoken in _SPOKEN.items():
         if spoken.hot is None:
-            yield partial(request_type, spoken.api.key, version)
-            yield partial(response_type, spoken.api.key, version)
+            yield spoken.api.key, version
 
 
 _APIS: dict[int, Api] = {int(key): api for key, api in API_TABLE.items()}
