@@ -140,8 +140,7 @@ def test_a_kafka_client_reads_what_only_the_table_has(quorum: LocalQuorum) -> No
         seen: list[bytes] = []
 
         def read_on() -> bool:
-            message = consumer.poll(0.1)
-            if message is not None:
+            for message in consumer.consume(1_000, 0.1):
                 assert message.error() is None, message.error()
                 seen.append(message.value() or b"")
             return len(seen) == len(appender.values)
