@@ -1,7 +1,18 @@
-"""`python -m raftlake`: the raftlake command, for where its script is not on the path."""
+"""The `raftlake` command, and `python -m raftlake` for where its script is not on the path."""
 
 from __future__ import annotations
 
-from raftlake.cli.main import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command that the arguments name, and end the process with its exit code."""
+    # kio describes itself to hypothesis where that is installed: as much work as all that a command imports else.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    from raftlake.cli.main import main as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()
