@@ -89,7 +89,7 @@ test-java: jar ## Kafka's own Java tools against our nodes and files (fetched on
 
 test-spark: jar ## Spark jobs against real nodes
 	@tools/fetch-kafka
-	$(PYTEST) -q -m 'spark and not (bench or s3)' -n $(JOBS) --dist loadfile --durations 10
+	$(PYTEST) -q -m 'spark and not (bench or s3 or cluster)' -n $(JOBS) --dist loadfile --durations 10
 
 test-cluster: jar ## Spark stories of minutes: a standalone cluster, killed drivers, queries of many shapes; not part of `make test`
 	@tools/fetch-kafka

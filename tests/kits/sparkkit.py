@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
     from pyspark.sql import SparkSession
 
     from raftlake import LocalQuorum
 
 QUORUM_PROVIDER = "io.raftlake.spark.QuorumStateStoreProvider"
 STOCK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def rare(*values: object) -> ParameterSet:
+    """Values of a test that takes a minute with each: `make test-cluster` runs these, and CI runs the test with others."""
+    return pytest.param(*values, marks=pytest.mark.cluster)
 
 
 def session_at(spark: SparkSession, quorum: LocalQuorum, provider: str = QUORUM_PROVIDER, **settings: str) -> SparkSession:

@@ -15,6 +15,7 @@ from raftlake.checkpoints import Checkpoints
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.mark import Mark
 from raftlake.checkpoints.node import Node
+from sparkkit import rare
 from waitkit import wait_until
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ ROCKSDB, HDFS = "RocksDBStateStoreProvider:2", "HDFSBackedStateStoreProvider:1"
 QUORUM, QUORUM_1 = "QuorumStateStoreProvider:2", "QuorumStateStoreProvider:1"
 
 
-@pytest.mark.parametrize("provider", [ROCKSDB, HDFS, QUORUM, QUORUM_1])
+@pytest.mark.parametrize("provider", [ROCKSDB, rare(HDFS), QUORUM, rare(QUORUM_1)])
 def test_a_stateful_query_moves_in_and_out(quorum: LocalQuorum, client: Client, tmp_path: Path, provider: str) -> None:
     pipeline = f"moved-{provider.lower().replace(':', '-')}"
     main = f"raftlake://{pipeline}/main"
@@ -65,7 +66,7 @@ def test_a_stateful_query_moves_in_and_out(quorum: LocalQuorum, client: Client, 
     assert json.loads((tmp_path / "back" / "metadata").read_text())["id"] == copied.query
 
 
-@pytest.mark.parametrize("provider", [ROCKSDB, QUORUM])
+@pytest.mark.parametrize("provider", [rare(ROCKSDB), QUORUM])
 def test_a_fork_and_a_rewound_checkpoint_do_again_what_came_behind_their_batch(
     quorum: LocalQuorum, client: Client, tmp_path: Path, provider: str
 ) -> None:

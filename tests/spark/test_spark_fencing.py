@@ -14,6 +14,7 @@ import pytest
 from checkpointjobs import Driver
 
 from raftlake.checkpoints import Checkpoints
+from sparkkit import rare
 from waitkit import wait_until
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def drivers() -> Iterator[list[Driver]]:
 
 @pytest.mark.parametrize(
     ("provider", "is_paused"),
-    [("RocksDBStateStoreProvider", False), ("HDFSBackedStateStoreProvider", True), ("QuorumStateStoreProvider", True)],
+    [("RocksDBStateStoreProvider", False), rare("HDFSBackedStateStoreProvider", True), ("QuorumStateStoreProvider", True)],
 )
 def test_the_older_of_two_drivers_is_fenced(
     quorum: LocalQuorum, client: Client, tmp_path: Path, drivers: list[Driver], provider: str, is_paused: bool

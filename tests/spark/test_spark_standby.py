@@ -54,6 +54,7 @@ def test_a_partition_is_taken_over_from_the_copies(quorum: LocalQuorum, tmp_path
     assert found["replayed"] == BEHIND, "the versions behind the snapshot"
 
 
+@pytest.mark.cluster
 def test_without_a_standby_the_partition_comes_from_its_changes(quorum: LocalQuorum, tmp_path: Path) -> None:
     """Spark finds no snapshot that it can read, and replays all versions since the first: the test above can fail."""
     found = lose_an_executor_and_the_snapshots(quorum, tmp_path, 0)

@@ -14,6 +14,7 @@ import pytest
 from checkpointjobs import Driver
 
 from leaderkit import leader_of
+from sparkkit import rare
 from waitkit import wait_until
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run_job(quorum: LocalQuorum, directory: Path, shape: str) -> dict[str, Any]:
     return dict(json.loads((directory / "results.json").read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("shape", ["aggregation", "duplicates", "join", "groups"])
+@pytest.mark.parametrize("shape", ["aggregation", rare("duplicates"), "join", rare("groups")])
 def test_state_in_the_quorum_is_that_of_spark(quorum: LocalQuorum, client: Client, tmp_path: Path, shape: str) -> None:
     for number, words in enumerate(["a b a", "b c", "c d e a"]):
         write(tmp_path / "left", f"{number}.txt", words, number)
