@@ -41,7 +41,7 @@ SMALL_ROWS = 40
 SMALL_BATCHES = 25
 #: The first batches load classes, and are not counted.
 WARM_BATCHES = 5
-#: Of a query that runs for long: the JVM's compiler takes a third of a core for the first 2,000 batches.
+#: Of a query that runs for long: the JVM's compiler competes with it for some thousand batches.
 LONG_BATCHES, LONG_WARM_BATCHES = 300, 2_000
 KAFKA_JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-kafka-4.2.0"
 TUNED = {"kafka.batch.size": str(512 << 10), "kafka.linger.ms": "10", "kafka.buffer.memory": str(64 << 20)}

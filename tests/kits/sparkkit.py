@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from _pytest.mark import ParameterSet
     from pyspark.sql import SparkSession
 
     from raftlake import LocalQuorum
@@ -16,7 +15,7 @@ QUORUM_PROVIDER = "io.raftlake.spark.QuorumStateStoreProvider"
 STOCK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def rare(*values: object) -> ParameterSet:
+def rare(*values: object) -> pytest.ParameterSet:
     """Values of a test that takes a minute with each: `make test-cluster` runs these, and CI runs the test with others."""
     return pytest.param(*values, marks=pytest.mark.cluster)
 
