@@ -19,6 +19,7 @@ from raftlake.ports.tier import BatchSource
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 
 GROUP = GroupId("orders", 3, bytes(range(16)))
+OTHER = GroupId("orders", 4, bytes(range(16)))
 #: Small enough that a handful of batches fills a segment.
 SEGMENT_BYTES = 2_000
 NO_LIMIT = Offset(1 << 60)
@@ -300,6 +301,32 @@ class LogStoreContract(ABC):
         log.note_start(Offset(5))
         directory.delete([GROUP])
         assert directory.open(GROUP).noted_start == 0
+
+    def test_a_log_is_partial_until_it_is_told_otherwise(self, directory: LogDirectory, log: LogStore) -> None:
+        other = directory.open(OTHER)
+        assert not log.is_partial
+        log.note_partial(True)
+        assert (log.is_partial, other.is_partial) == (True, False)
+        fill(log, 10)
+        log.truncate_to(Offset(0))
+        log.reset(OffsetAndEpoch(Offset(10), Epoch(3)))
+        assert log.is_partial
+        directory = self.restart(directory)
+        log, other = directory.open(GROUP), directory.open(OTHER)
+        assert (log.is_partial, other.is_partial) == (True, False)
+        for _ in range(2):
+            log.note_partial(False)
+            assert not log.is_partial
+
+    def test_a_log_that_is_partial_no_more_is_not_after_a_restart(self, directory: LogDirectory, log: LogStore) -> None:
+        for is_partial in (True, True, False, True, False):
+            log.note_partial(is_partial)
+        assert not self.restart(directory).open(GROUP).is_partial
+
+    def test_a_log_of_the_same_name_as_a_deleted_one_is_not_partial(self, directory: LogDirectory, log: LogStore) -> None:
+        log.note_partial(True)
+        directory.delete([GROUP])
+        assert not directory.open(GROUP).is_partial
 
     def test_retention_keeps_the_epoch_at_the_new_start(self, log: LogStore) -> None:
         fill(log, 20, epoch=1)

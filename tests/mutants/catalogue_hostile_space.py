@@ -229,8 +229,8 @@ FULL_DISKS = (
         edits=(
             Edit(
                 "raftlake.storage.recovery_points",
-                "                self._path.unlink(missing_ok=True)\n",
-                "                pass\n",
+                "            delete_file(self._path)\n",
+                "            pass\n",
             ),
         ),
         by_tests=True,

@@ -30,8 +30,8 @@ REFETCHED_LOGS = (
         "first-commit-makes-an-impaired-log-whole",
         "what others counted on may lie behind it",
         WHOLENESS,
-        "            self.is_whole = self._core.impairment is None and self._core.has_caught_up(high_watermark)\n",
-        "            self.is_whole = self._core.has_caught_up(high_watermark)\n",
+        "self._core.impairment is None and self._core.has_caught_up(high_watermark)",
+        "self._core.has_caught_up(high_watermark)",
         BY_WHOLENESS,
     ),
     mutant(
@@ -63,7 +63,7 @@ REFETCHED_LOGS = (
         "beginning-of-a-damaged-log-is-not-doubted",
         "a bug of ours: a node that was away when the policy came brought deleted keys back",
         WHOLENESS,
-        "        self.is_whole = core.impairment is None and log.end_offset > log.start_offset\n",
+        "        self.is_whole = core.impairment is None and log.end_offset > log.start_offset and not log.is_partial\n",
         "        self.is_whole = True\n",
         BY_REPAIRS,
     ),
@@ -74,5 +74,74 @@ REFETCHED_LOGS = (
         "                partition.wholeness.mended()\n",
         "",
         BY_REPAIRS,
+    ),
+    mutant(
+        "restart-makes-a-log-of-a-first-fetch-whole",
+        "simulator, seed 1100012778: an observer kept records of an aborted transaction, and missed the marker",
+        WHOLENESS,
+        " and not log.is_partial\n        #: The epoch",
+        "\n        #: The epoch",
+        BY_REPAIRS,
+    ),
+    mutant(
+        "observer-notes-what-its-log-is-behind-the-first-batch",
+        "a restart in between finds a log that looks whole",
+        WHOLENESS,
+        "            if not self._core.is_voter and not self._log.is_partial:\n"
+        "                self._log.note_partial(True)\n"
+        "            self._begun_in = action.leader_epoch\n"
+        "        elif self._begun_in != action.leader_epoch:\n",
+        "            self._begun_in = action.leader_epoch\n"
+        "            return\n"
+        "        if not self._core.is_voter and not self._log.is_partial:\n"
+        "            self._log.note_partial(True)\n"
+        "        if self._begun_in != action.leader_epoch:\n",
+        BY_WHOLENESS,
+    ),
+    mutant(
+        "log-that-has-caught-up-stays-partial",
+        "the observer would fetch it anew after some later restart",
+        WHOLENESS,
+        "            self._log.note_partial(False)\n",
+        "            pass\n",
+        BY_WHOLENESS,
+    ),
+    mutant(
+        "voter-notes-that-its-new-log-is-partial",
+        "each partition of a new topic would cost two syncs more",
+        WHOLENESS,
+        "            if not self._core.is_voter and not self._log.is_partial:\n",
+        "            if not self._log.is_partial:\n",
+        BY_WHOLENESS,
+    ),
+    mutant(
+        "note-of-a-partial-log-is-not-durable",
+        "a power loss takes it, and keeps the batches that were synced since",
+        "raftlake.storage.partial",
+        'replace_file(path / FILE_NAME, b"")',
+        'replace_file(path / FILE_NAME, b"", sync=False)',
+        ("unit/storage/test_storage_partial.py",),
+    ),
+    mutant(
+        "file-that-was-deleted-comes-back-after-a-power-loss",
+        "a log that has caught up would be doubted again",
+        "raftlake.storage.files",
+        "        path.unlink(missing_ok=True)\n        sync_directory(path.parent)\n",
+        "        path.unlink(missing_ok=True)\n",
+        ("unit/storage/test_storage_partial.py",),
+    ),
+    mutant(
+        "failed-note-of-a-partial-log-is-tried-again",
+        "what a failed sync was to write may be lost",
+        "raftlake.storage.log",
+        "            self._pool.room.retrying(lambda: partial.note(self.path, is_partial))\n"
+        "        except DiskFull:\n"
+        "            raise\n"
+        "        except StorageError as error:\n"
+        "            raise self._fail(error) from error\n",
+        "            self._pool.room.retrying(lambda: partial.note(self.path, is_partial))\n"
+        "        except DiskFull:\n"
+        "            raise\n",
+        ("unit/storage/test_storage_partial.py",),
     ),
 )

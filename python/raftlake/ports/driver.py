@@ -260,6 +260,14 @@ class LogStore(Protocol):
         for the disk."""
 
     @property
+    def is_partial(self) -> bool:
+        """What `note_partial` was told last, also after a crash. False where it was told nothing."""
+
+    def note_partial(self, is_partial: bool) -> None:
+        """The log, which is empty now, lacks some of what was committed when it was begun; with False it lacks nothing any
+        more. Durable when the call returns. Raises StorageError; DiskFull: then nothing was noted."""
+
+    @property
     def compacted_until(self) -> Offset | None:
         """What the last pass of `compact` told, and None where there was none. After a restart it may be lower. A cut or a
         reset lowers it durably first."""

@@ -15,6 +15,7 @@ Reading order:
 - `flusher`, `reserve`, `disposal`: syncs off the driver's thread; blocks set aside for appends; the deletion of large files.
 - `scan`, `recovery`, `recovery_points`: batches in a file; the opening of a log after any stop; how far a log is durable.
 - `scrub`, `impairment`, `reset`: the search for decay; a log that has lost synced records; a log that begins anew.
+- `partial`: a log that does not hold yet all that was committed when it was begun.
 - `cleaned`, `log_compaction`: compacted segments, and how they take the place of others; compaction as one log has it.
 - `compactor`, `compaction_calls`, `compaction_worker`, `compaction_pass`: a pass in a process of its own; what both tell each
   other; that process; the files of a pass.

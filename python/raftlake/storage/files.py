@@ -177,6 +177,15 @@ def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
         raise storage_error("replace", path, error) from error
 
 
+def delete_file(path: Path) -> None:
+    """Delete a file durably, if it is there. Raises StorageError."""
+    try:
+        path.unlink(missing_ok=True)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise storage_error("delete", path, error) from error
+
+
 def read_file(path: Path) -> bytes | None:
     """The whole file, or None when there is none. Raises StorageError."""
     try:

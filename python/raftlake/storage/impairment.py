@@ -21,6 +21,7 @@ from raftlake.storage.files import (
     DIRECTORY_MODE,
     FILE_MODE,
     NO_ROOM,
+    delete_file,
     read_file,
     replace_file,
     storage_error,
@@ -78,11 +79,7 @@ def mark(path: Path, impairment: Impairment, reason: str) -> None:
 
 def unmark(path: Path) -> None:
     """The replica is whole again. Raises StorageError."""
-    try:
-        (path / FILE_NAME).unlink(missing_ok=True)
-        sync_directory(path)
-    except OSError as error:
-        raise storage_error("delete", path / FILE_NAME, error) from error
+    delete_file(path / FILE_NAME)
 
 
 class Damage:

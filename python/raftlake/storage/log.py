@@ -19,6 +19,7 @@ from raftlake.ports.driver import BatchSpan, Compaction, SegmentInfo, TimestampA
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import BatchSource, FileRange
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage import partial
 from raftlake.storage.aborted_index import FileAbortedIndex
 from raftlake.storage.cleaned import CleanedGroup, commit, put_in_place
 from raftlake.storage.compaction_pass import SEGMENT_OFFSETS_MAX, Source
@@ -95,6 +96,7 @@ class FileLog:
         self._cuts = 0
         self._scrub = Scrub()
         self._compaction = LogCompaction(group, path, compactions)
+        self.is_partial = partial.is_noted(path)
 
     def __repr__(self) -> str:
         return f"FileLog({self.group}, {self.start_offset}..{self.end_offset}, {len(self._segments)} segments)"
@@ -274,6 +276,17 @@ class FileLog:
 
     def note_start(self, start_offset: Offset) -> None:
         self._starts.note(self.group, start_offset)
+
+    def note_partial(self, is_partial: bool) -> None:
+        """Raises StorageError."""
+        self._require_usable()
+        try:
+            self._pool.room.retrying(lambda: partial.note(self.path, is_partial))
+        except DiskFull:
+            raise
+        except StorageError as error:
+            raise self._fail(error) from error
+        self.is_partial = is_partial
 
     def _sync_names(self) -> None:
         try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from raftlake.errors import DiskFull
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
-from raftlake.storage.files import read_file, replace_file, storage_error, sync_directory
+from raftlake.storage.files import delete_file, read_file, replace_file
 
 FILE_NAME = "recovery-point-offset-checkpoint"
 VERSION = 0
@@ -61,11 +61,7 @@ class RecoveryPoints:
         try:
             self.save()
         except DiskFull:
-            try:
-                self._path.unlink(missing_ok=True)
-                sync_directory(self._path.parent)
-            except OSError as error:
-                raise storage_error("delete", self._path, error) from error
+            delete_file(self._path)
 
     def note(self, ends: Mapping[GroupId, Offset]) -> bool:
         """These logs are durable up to these offsets; True when that is news to be saved."""

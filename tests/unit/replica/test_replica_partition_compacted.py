@@ -318,6 +318,65 @@ def test_a_log_that_one_leader_gave_stays_when_the_leader_changes_behind_it() ->
     assert story.repairs == [] and story.fetched(node)[:3] == [b"k", b"x", b"k"]
 
 
+# --- an observer begins with nothing ---
+
+OBSERVER = NodeId(4)
+
+
+class Joining(Refetched):
+    """A new node without a vote, which takes one batch at a time too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = OBSERVER
+        self.cluster.wipe(OBSERVER)
+        self.begin()
+
+    def begin(self) -> ReplicaNode:
+        node = self.cluster.start(OBSERVER)
+        node.damage.listeners.append(lambda _group, reason: None if reason is None else self.repairs.append(reason))
+        return node
+
+    def has(self, *keys: bytes) -> bool:
+        return self.group in self.cluster.disks[OBSERVER].logs and self.fetched(self.cluster.nodes[OBSERVER]) == list(keys)
+
+    def stop_amid_its_first_fetch(self) -> None:
+        """What it has is durable."""
+        self.cluster.run(20_000, until=lambda: self.has(b"k", b"x"))
+        self.log(OBSERVER).settle()
+        self.cluster.stop(OBSERVER)
+
+    def caught_up(self) -> bool:
+        return self.log(OBSERVER).end_offset == self.log(self.cluster.leader(self.group).config.node_id).end_offset
+
+
+def test_an_observer_that_restarts_amid_its_first_fetch_brings_no_deleted_key_back() -> None:
+    """Simulator, seed 1100012778."""
+    story = Joining()
+    story.stop_amid_its_first_fetch()
+    story.hand_over()
+    node = story.begin()
+    story.cluster.run(20_000, until=lambda: story.caught_up() and not node.damage.impaired)
+    assert values(story.log(OBSERVER)) == {b"x": b"1", b"y": b"2", b"z": b"3"}
+    assert len(story.repairs) == 1 and "removed records" in story.repairs[0]
+    assert node.partitions[story.group].wholeness.is_whole and not story.log(OBSERVER).is_partial
+
+
+def test_an_observer_that_finds_its_leader_again_keeps_what_it_has() -> None:
+    """Nothing was removed of the rest."""
+    story = Joining()
+    story.stop_amid_its_first_fetch()
+    node = story.begin()
+    assert not node.partitions[story.group].wholeness.is_whole
+    story.cluster.run(20_000, until=story.caught_up)
+    story.cluster.run(1_000)
+    assert story.repairs == [] and not story.log(OBSERVER).is_partial
+    assert story.fetched(node) == [b"k", b"x", b"k", b"y", b"z"]
+    story.cluster.stop(OBSERVER)
+    story.hand_over()
+    assert story.begin().partitions[story.group].wholeness.is_whole
+
+
 def test_a_leader_that_compacts_sends_nothing_of_it_from_memory() -> None:
     """A replica would get the older value from there, and find its tombstone gone."""
     story = Refetched()

@@ -17,6 +17,7 @@ from raftlake.replica.partition.wholeness import Wholeness
 @dataclass
 class Core:
     impairment: Impairment | None = None
+    is_voter: bool = True
     caught_up_at: int = 1 << 40
 
     def has_caught_up(self, applied: Offset) -> bool:
@@ -31,11 +32,24 @@ class Log:
 
     def __init__(self, end_offset: int) -> None:
         self.end_offset = Offset(end_offset)
+        #: What was noted, and where the log ended then.
+        self.notes: list[tuple[bool, int]] = []
+
+    @property
+    def is_partial(self) -> bool:
+        return bool(self.notes) and self.notes[-1][0]
+
+    def note_partial(self, is_partial: bool) -> None:
+        self.notes.append((is_partial, self.end_offset))
 
 
 class House:
-    def __init__(self, *, end: int = 2, impairment: Impairment | None = None) -> None:
-        self.core, self.log = Core(impairment), Log(end)
+    def __init__(self, *, end: int = 2, impairment: Impairment | None = None, is_voter: bool = True) -> None:
+        self.core, self.log = Core(impairment, is_voter), Log(end)
+        self.restart()
+
+    def restart(self) -> None:
+        """With all that was appended."""
         self.wholeness = Wholeness("keyed-0", self.core, self.log)  # type: ignore[arg-type]
 
     def append(self, epoch: int, *counts: int) -> None:
@@ -119,3 +133,83 @@ def test_a_log_that_begins_anew_behind_its_leader_is_not_whole() -> None:
     house.append(5, 1)
     with pytest.raises(UnfitBeginning):
         house.append(6, 1)
+
+
+# --- observers ---
+
+
+def observer(*counts: int) -> House:
+    """It has batches of leader 5, and was restarted then."""
+    house = House(is_voter=False)
+    for count in counts:
+        house.append(5, count)
+    house.restart()
+    return house
+
+
+@pytest.mark.parametrize("epoch", [5, 6])
+def test_a_restart_amid_the_first_fetch_does_not_make_a_log_whole(epoch: int) -> None:
+    """Simulator, seed 1100012778. Nor is it known any more which leader gave the beginning."""
+    house = observer(2, 1)
+    assert not house.wholeness.is_whole and house.log.notes == [(True, 2)], "noted once, before the first batch"
+    house.append(epoch, 2)
+    house.restart()
+    with pytest.raises(UnfitBeginning):
+        house.append(epoch, 2, 1)
+
+
+def test_a_log_that_has_caught_up_is_whole_for_all_later_starts() -> None:
+    house = observer(2)
+    house.core.caught_up_at = 4
+    house.wholeness.committed(Offset(3))
+    assert house.log.is_partial
+    house.wholeness.committed(Offset(4))
+    house.wholeness.committed(Offset(4))
+    assert house.log.notes == [(True, 2), (False, 4)]
+    house.core.caught_up_at = 1 << 40
+    house.restart()
+    assert house.wholeness.is_whole
+    house.append(6, 0)
+
+
+def test_an_observer_that_becomes_a_voter_has_to_catch_up_first() -> None:
+    house = observer(2)
+    house.core.is_voter = True
+    house.restart()
+    with pytest.raises(UnfitBeginning):
+        house.append(6, 0)
+
+
+def test_a_voter_that_begins_with_nothing_notes_nothing() -> None:
+    """Nothing was removed that it did not have. Each new topic would cost its voters two syncs more for each partition."""
+    house = House()
+    house.append(5, 0)
+    house.core.caught_up_at = 4
+    house.wholeness.committed(Offset(4))
+    assert house.log.notes == []
+    house.restart()
+    assert house.wholeness.is_whole
+
+
+def test_an_observer_that_begins_anew_behind_its_leader_notes_it_again() -> None:
+    house = House(end=4, is_voter=False)
+    assert house.wholeness.is_whole
+    house.log.end_offset = Log.start_offset
+    house.wholeness.begun_anew()
+    house.append(5, 2)
+    house.append(5, 2)
+    assert house.log.notes == [(True, 2)]
+
+
+def test_a_mended_log_is_partial_no_more() -> None:
+    house = observer(2)
+    house.core.impairment = LOST
+    house.core.caught_up_at = 0
+    house.restart()
+    house.wholeness.committed(Offset(4))
+    assert house.log.is_partial
+    house.core.impairment = None
+    house.wholeness.mended()
+    assert not house.log.is_partial and house.wholeness.is_whole
+    house.restart()
+    assert house.wholeness.is_whole

@@ -327,6 +327,16 @@ def test_a_log_that_begins_anew_behind_its_leader_is_fetched_anew_too() -> None:
         anew.give(anew.compacted(2, 4))
 
 
+def test_who_begins_with_nothing_is_told_of_both_or_of_neither_too() -> None:
+    """A new observer. Node 2 stands for it: its disk was replaced, and it does not count as one that lost its log."""
+    anew = Anew()
+    anew.give(*anew.made.batches)
+    anew.ground.disks[TWO].wipe()
+    anew.give(*anew.made.batches[:2])
+    with pytest.raises(Violation, match="is not told of its tombstone at 2"):
+        anew.give(anew.compacted(2, 4))
+
+
 def test_a_newer_value_that_is_committed_ends_the_older_one_too() -> None:
     anew = Anew()
     anew.made.data(("a", "again"))

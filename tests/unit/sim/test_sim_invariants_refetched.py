@@ -43,6 +43,29 @@ def test_who_loses_its_log_twice_is_judged_by_the_second_loss() -> None:
     assert ONE not in refetched
 
 
+def test_who_begins_with_nothing_has_lost_nothing_and_is_judged_until_it_has_what_was_committed() -> None:
+    refetched = Refetched()
+    refetched.begins(ONE, 5)
+    refetched.begins(ONE, 9)
+    refetched.lost(TWO, 0, 5)
+    assert (ONE in refetched, TWO in refetched) == (True, True)
+    assert (refetched.has_lost(ONE), refetched.has_lost(TWO)) == (False, True)
+    refetched.caught_up(TWO, 5)
+    refetched.caught_up(ONE, 4)
+    assert (ONE in refetched, refetched.has_lost(TWO)) == (True, False)
+    refetched.caught_up(ONE, 5)
+    assert ONE not in refetched
+
+
+def test_who_loses_what_it_began_with_is_judged_by_the_loss() -> None:
+    refetched = Refetched()
+    refetched.begins(ONE, 5)
+    refetched.lost(ONE, 2, 7)
+    refetched.begins(ONE, 6)
+    refetched.caught_up(ONE, 6)
+    assert ONE in refetched and refetched.has_lost(ONE)
+
+
 def fault(
     refetched: Refetched, data: bytes, *, older: dict[bytes, int] | None = None, last: int = 2, held: int | None = None
 ) -> str | None:

@@ -46,6 +46,7 @@ def uses(log: FileLog) -> list[Callable[[], object]]:
         lambda: log.truncate_to(log.end_offset),
         lambda: log.reset(OffsetAndEpoch(Offset(9), Epoch(1))),
         lambda: log.advance_start(Offset(1)),
+        lambda: log.note_partial(True),
         lambda: log.find_timestamp(1),
         log.latest_timestamp,
         log.segments,

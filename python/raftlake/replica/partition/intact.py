@@ -67,11 +67,11 @@ def require_epochs(
 
 
 def require_all_records(name: object, headers: Iterable[BatchHeader]) -> None:
-    """These batches, which a leader sent, complete a log that was cut. Raises UnfitBeginning where a record of them is gone. It
-    may have been the tombstone of a key in what is left of the log, or the marker of a transaction. What the topic's policy is
-    does not matter: this node may not know it, and it may have come and gone."""
+    """These batches, which a leader sent, complete what an earlier one gave, or what is left of a log that was cut. Raises
+    UnfitBeginning where a record of them is gone. It may have been the tombstone of a key in what is here, or the marker of a
+    transaction. What the topic's policy is does not matter: this node may not know it, and it may have come and gone."""
     for header in headers:
         if header.record_count <= header.last_offset_delta:
             offset = header.base_offset
-            reason = f"its damaged end was cut, and the leader has removed records from {offset} on, which the rest may need"
+            reason = f"it is to be completed, and the leader has removed records from {offset} on, which the rest may need"
             raise UnfitBeginning(f"{name}: {reason}", offset=offset)

@@ -7,6 +7,10 @@ leader's log lost the older value before the pass that removes the tombstone beg
 
 So until the log is whole all of it has to come from the leader of one epoch, or nothing may be removed of what the next one
 adds. Whole is a log that holds all that was committed when this node began it, or found it damaged.
+
+A restart in between must not forget that a log is not whole. Of a damaged one the mark of the damage tells it. Otherwise only
+an observer begins a log behind others: a voter has had all that compaction relied on, and does not lose it without damage. So
+an observer notes it before the first batch, and the note goes when the log is whole.
 """
 
 from __future__ import annotations
@@ -22,13 +26,14 @@ LAY_HERE = Epoch(-1)
 
 
 class Wholeness:
-    """Of one log, as it was opened: one that is impaired, or empty, is not whole."""
+    """Of one log, as it was opened: one that is impaired, empty, or noted as partial is not whole. What the log notes raises
+    StorageError."""
 
     def __init__(self, group: object, core: RaftGroup, log: LogStore) -> None:
         self._group = group
         self._core = core
         self._log = log
-        self.is_whole = core.impairment is None and log.end_offset > log.start_offset
+        self.is_whole = core.impairment is None and log.end_offset > log.start_offset and not log.is_partial
         #: The epoch of the leader from which the first records came.
         self._begun_in = LAY_HERE
 
@@ -37,14 +42,16 @@ class Wholeness:
         if self.is_whole:
             return
         if self._log.end_offset == self._log.start_offset:
+            if not self._core.is_voter and not self._log.is_partial:
+                self._log.note_partial(True)
             self._begun_in = action.leader_epoch
         elif self._begun_in != action.leader_epoch:
             require_all_records(self._group, (batch.payload.header for batch in action.batches))
 
     def committed(self, high_watermark: Offset) -> None:
         """All below `high_watermark` is committed, and is here."""
-        if not self.is_whole:
-            self.is_whole = self._core.impairment is None and self._core.has_caught_up(high_watermark)
+        if not self.is_whole and self._core.impairment is None and self._core.has_caught_up(high_watermark):
+            self.mended()
 
     def begun_anew(self) -> None:
         """The log is empty: its leader has deleted what lay here, and more."""
@@ -52,4 +59,6 @@ class Wholeness:
 
     def mended(self) -> None:
         """The core has again what it had lost."""
+        if self._log.is_partial:
+            self._log.note_partial(False)
         self.is_whole = True

@@ -68,6 +68,7 @@ class MemoryLog:
         self._compactor = Compactor(self, disk)
         #: What a crash may bring back, oldest first; the last one is in force.
         self._noted_starts = [FIRST_OFFSET]
+        self.is_partial = False
 
     # --- LogStore ---
 
@@ -245,6 +246,12 @@ class MemoryLog:
     def note_start(self, start_offset: Offset) -> None:
         """Written beside the driver: durable some time later."""
         self._noted_starts.append(start_offset)
+
+    def note_partial(self, is_partial: bool) -> None:
+        self._disk.machine.port_call("note partial")
+        if is_partial:
+            self._disk.space.take(SAVED_BYTES, f"note what {self.group} is")
+        self.is_partial = is_partial
 
     def save_noted_start(self) -> None:
         """What was noted is durable."""

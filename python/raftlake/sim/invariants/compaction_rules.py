@@ -6,8 +6,8 @@ made of is used here. A record goes only if
 - a newer record of its key stands in the log below the end of the pass, or
 - it is of an aborted transaction, or has no key, or
 - it is a tombstone or a marker whose delete horizon has passed, and no voter lacks it that has what it is about. What a voter
-  that has lost its log gets anew is judged when it appends it (`refetched`). A tombstone goes by the horizon that a pass of
-  this node gave it: a reader here has `delete.retention.ms` from when older values went.
+  that has lost its log, or a new observer, gets is judged when it is appended (`refetched`). A tombstone goes by the horizon
+  that a pass of this node gave it: a reader here has `delete.retention.ms` from when older values went.
 
 What stays is as it was: key, value, headers, time and offset of each record, the leader epoch of each offset, the producer and
 sequence of each batch that keeps records, control records of Raft, and the newest batch of each producer. What passes is noted
@@ -135,11 +135,14 @@ class CompactionRules(Invariant):
             self.on_log_cut(node_id, group, start_offset)
 
     def on_append(self, node_id: NodeId, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
+        log = self.view.log_of(node_id, group)
+        assert log is not None
+        committed_end = self._committed.of(group).end
+        if batch.base == log.start_offset < committed_end:
+            self._known(group).refetched.begins(node_id, committed_end)
         known = self._groups.get(group)
         if known is None or node_id not in known.refetched:
             return
-        log = self.view.log_of(node_id, group)
-        assert log is not None
         before = [each for each in log.batches if each.end <= batch.base]
         fault = known.refetched.fault_of(before, batch, known.records(batch), known.newest, known.last_of, known.held_of)
         if fault is not None:
@@ -320,7 +323,7 @@ class _Judge:
         voters = self._known.committed.voters or self._view.static_voters
         for voter in voters.voters.values():
             log = self._view.log_of(voter.id, self._log.group)
-            if log is None or self._view.is_lost(voter) or voter.id in self._known.refetched:
+            if log is None or self._view.is_lost(voter) or self._known.refetched.has_lost(voter.id):
                 continue
             if log.end_offset <= offset:
                 yield voter.id, log

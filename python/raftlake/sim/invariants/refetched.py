@@ -1,9 +1,9 @@
-"""What a replica that has lost its log must be told when it fetches the log anew, though compaction has removed it elsewhere.
+"""What a replica that fetches a log from its start must be told, though compaction has removed it elsewhere.
 
-A pass removes a tombstone or a marker when all voters have it. A voter may lose its log behind that. The pass is not to blame:
-the voter may still get both the older value and the tombstone, or neither of them. So what the voter appends is judged. It must
-not go beyond the place of a tombstone without it while it holds an older value of the key. The same holds for a marker and a
-batch of its transaction.
+A pass removes a tombstone or a marker when all voters have it. A voter may lose its log behind that, and a new observer has
+none. The pass is not to blame: they may still get both the older value and the tombstone, or neither of them. So what they
+append is judged. It must not go beyond the place of a tombstone without it while it holds an older value of the key. The same
+holds for a marker and a batch of its transaction.
 """
 
 from __future__ import annotations
@@ -27,13 +27,23 @@ class Refetched:
         #: What went because its time was over: tombstones by offset, with their keys, and markers.
         self.tombstones: dict[int, bytes] = {}
         self.markers: set[int] = set()
-        #: The replicas that lost committed records and have not come so far again, and how far that was.
+        #: The replicas that are to have what was committed when they lost it, or began, and how far that reaches.
         self._anew: dict[NodeId, int] = {}
+        self._lost: set[NodeId] = set()
 
     def lost(self, node_id: NodeId, end_offset: int, committed_end: int) -> None:
         """The log of a node ends at `end_offset` now."""
         if end_offset < committed_end:
             self._anew[node_id] = committed_end
+            self._lost.add(node_id)
+
+    def begins(self, node_id: NodeId, committed_end: int) -> None:
+        """The log of a node was empty, and gets its first batch."""
+        self._anew.setdefault(node_id, committed_end)
+
+    def has_lost(self, node_id: NodeId) -> bool:
+        """Whether a replica has lost committed records, and has not come so far again."""
+        return node_id in self._lost
 
     def __contains__(self, node_id: NodeId) -> bool:
         return node_id in self._anew
@@ -41,6 +51,7 @@ class Refetched:
     def caught_up(self, node_id: NodeId, end_offset: int) -> None:
         if end_offset >= self._anew.get(node_id, end_offset + 1):
             del self._anew[node_id]
+            self._lost.discard(node_id)
 
     def fault_of(
         self,
