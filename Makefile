@@ -15,6 +15,9 @@ TABLE ?=
 READY  := $(if $(filter .venv/bin,$(BIN)),.venv/ready)
 PYTEST := $(BIN)/python -m pytest
 SOURCE := python connector tests tools examples
+# Where tests of a kind are: pytest needs 40 s to look at all others. tests/test_repository.py finds one elsewhere.
+OF_NODES := tests/process tests/hostile tests/wire
+OF_SPARK := tests/spark tests/connector_contract tests/wire
 
 # What tools keep between runs goes to .cache, which git ignores (as it does __pycache__).
 export PYTHONPATH := $(CURDIR)/python:$(CURDIR)/connector
@@ -59,19 +62,19 @@ test-seeds: $(READY) ## simulated clusters: 200 that are the same each time, 200
 	$(BIN)/python -m raftlake.sim --seeds fresh --jobs $(JOBS)
 
 test-sim: $(READY) ## the simulator's own tests: the same seed twice, planted bugs
-	$(PYTEST) -q -m 'sim and not (process or java or spark or bench)' -n $(JOBS) --dist worksteal
+	$(PYTEST) -q tests/sim -m 'sim and not (process or java or spark or bench)' -n $(JOBS) --dist worksteal
 
 test-process: $(READY) ## real node processes and real clients
-	$(PYTEST) -q -m 'process and not (java or spark or bench or s3)' -n $(JOBS) --dist worksteal --durations 5
+	$(PYTEST) -q $(OF_NODES) -m 'process and not (java or spark or bench or s3)' -n $(JOBS) --dist worksteal --durations 5
 
 test-store: $(READY) ## the remote tier on a real S3 server, which Go builds once; not part of `make test`
 	@tools/fetch-versitygw
 	@tools/fetch-kafka --s3
-	$(PYTEST) -q -m s3
+	$(PYTEST) -q tests/process tests/spark -m s3
 
 test-clients: $(READY) ## Kafka clients for Go and Rust while nodes are killed, built once
 	@tools/fetch-clients
-	$(PYTEST) -q -m clients
+	$(PYTEST) -q tests/wire -m clients
 
 test-jvm: jar ## the JUnit tests of the jar, and Hadoop's own contract tests, on keys in memory (fetched once)
 	@tools/fetch-jvm-tests
@@ -85,15 +88,17 @@ test-java: jar ## Kafka's own Java tools against our nodes and files (fetched on
 	@tools/fetch-kafka
 	@tools/fetch-jvm-tests
 	@PYTHON=$(BIN)/python tools/gradle testClasses
-	$(PYTEST) -q -m 'java and not (spark or bench)' -n $(JOBS) --dist loadfile --durations 5
+	$(PYTEST) -q tests/wire tests/contract tests/unit/wire -m 'java and not (spark or bench)' -n $(JOBS) --dist loadfile --durations 5
 
 test-spark: jar ## Spark jobs against real nodes
 	@tools/fetch-kafka
-	$(PYTEST) -q -m 'spark and not (bench or s3 or cluster)' -n $(JOBS) --dist loadfile --durations 10
+	@$(BIN)/python -m tests.class_archive
+	$(PYTEST) -q $(OF_SPARK) -m 'spark and not (bench or s3 or cluster)' -n $(JOBS) --dist loadfile --durations 10
 
 test-cluster: jar ## Spark stories of minutes: a standalone cluster, killed drivers, queries of many shapes; not part of `make test`
 	@tools/fetch-kafka
-	$(PYTEST) -q -m cluster -o faulthandler_timeout=1200
+	@$(BIN)/python -m tests.class_archive
+	$(PYTEST) -q $(OF_SPARK) -m cluster -o faulthandler_timeout=1200
 
 wheel: jar ## dist/*.whl with the jar and with nodes as machine code, for this Python and machine (gcc; some minutes)
 	@rm -rf dist
@@ -104,7 +109,7 @@ test-wheel: wheel ## the process tests with nodes from that wheel; not part of `
 	@rm -rf .cache/wheel && mkdir -p .cache/wheel
 	@$(BIN)/python -m zipfile -e dist/*.whl .cache/wheel
 	@PYTHONPATH=$(CURDIR)/.cache/wheel $(BIN)/python -c 'from raftlake.raft import core; assert not core.__file__.endswith(".py"), core.__file__'
-	PYTHONPATH=$(CURDIR)/.cache/wheel:$(PYTHONPATH) $(PYTEST) -q -m 'process and not (java or spark or bench or s3)' -n $(JOBS) --dist worksteal --durations 5
+	PYTHONPATH=$(CURDIR)/.cache/wheel:$(PYTHONPATH) $(PYTEST) -q $(OF_NODES) -m 'process and not (java or spark or bench or s3)' -n $(JOBS) --dist worksteal --durations 5
 
 bench: $(READY) ## measure us, etcd and Kafka side by side; exit 1 when a budget is missed (ONLY="pair gap" for some parts)
 	@tools/need etcd

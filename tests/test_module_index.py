@@ -10,6 +10,8 @@ import pytest
 from module_index import TESTED_IN
 from test_repository import MODULES, PRODUCT, ROOT, TEST_FILES, TESTS, dotted, for_each, imports_of, names_defined_in, relative
 
+HELPERS = sorted(path for path in set(TESTS) - set(TEST_FILES) if path.name != "conftest.py")
+
 
 def words(name: str) -> list[str]:
     return name.split("_") if name else []
@@ -51,10 +53,14 @@ def is_named_after(test: Path, module: Path) -> bool:
 
 def reaches(test: Path, module: Path) -> bool:
     """A test file, or a helper that it imports, imports the module, or what another module shows of it."""
-    helpers = [path for path in TESTS if path not in TEST_FILES and path.name != "conftest.py"]
-    told = set(imports_of(test))
-    told |= {name for helper in helpers if is_imported(helper, test) for name in imports_of(helper)}
+    told = told_in(test)
     return dotted(module) in told or not told.isdisjoint(shown(module))
+
+
+@functools.cache
+def told_in(test: Path) -> set[str]:
+    """What a test file and the helpers that it imports import."""
+    return set(imports_of(test)) | {name for helper in HELPERS if is_imported(helper, test) for name in imports_of(helper)}
 
 
 @functools.cache
@@ -67,6 +73,7 @@ def importers() -> dict[str, set[str]]:
     return found
 
 
+@functools.cache
 def shown(module: Path) -> set[str]:
     """What other modules show of this one: pkg/__init__.py and pkg/facade.py, in which `from pkg.module import Name` stands."""
     names = (f"{dotted(module)}.{name}" for name in names_defined_in(module))

@@ -373,6 +373,19 @@ def test_every_make_target_is_explained() -> None:
     assert rules == make_targets()
 
 
+def test_each_kind_of_tests_is_where_make_looks_for_it() -> None:
+    """Else a test of a slow kind would never run."""
+    makefile = text_of(ROOT / "Makefile")
+    places = dict(re.findall(r"^(OF_[A-Z]+) := (.*)$", makefile, flags=re.MULTILINE))
+    commands = re.findall(r"\$\(PYTEST\) -q (.*) -m '?(\w+)", makefile)
+    assert {kind for _, kind in commands} == {"sim", "process", "java", "spark", "s3", "clients", "cluster"}
+    for told, kind in commands:
+        directories = re.sub(r"\$\((OF_[A-Z]+)\)", lambda found: places[found[1]], told).split()
+        here = [path for path in TEST_FILES if re.search(rf"\bmark\.{kind}\b", text_of(path))]
+        lost = [relative(path) for path in here if not any(path.is_relative_to(ROOT / place) for place in directories)]
+        assert here and not lost, f"make does not look at {lost} for {kind}"
+
+
 def test_the_changelog_knows_the_version() -> None:
     version = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["version"]
     assert re.search(rf"^## \[?{re.escape(version)}\]?", text_of(ROOT / "CHANGELOG.md"), flags=re.MULTILINE)

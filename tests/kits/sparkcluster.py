@@ -21,7 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sparkfixtures import LIGHT
+from tests.class_archive import LIGHT
+
 from waitkit import wait_until
 
 if TYPE_CHECKING:

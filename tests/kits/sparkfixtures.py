@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.class_archive import options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from raftlake import Client, LocalQuorum
 
-#: For JVMs that live for minutes. On two processors the optimising compiler takes a quarter of the time of the Spark tests
-#: (222 s against 159 s), and never earns it back.
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Of every driver that a test starts.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", LIGHT)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", options())
 
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
