@@ -92,12 +92,12 @@ test-java: jar ## Kafka's own Java tools against our nodes and files (fetched on
 
 test-spark: jar ## Spark jobs against real nodes
 	@tools/fetch-kafka
-	@$(BIN)/python -m tests.class_archive
+	@$(BIN)/python tests/kits/class_archive.py
 	$(PYTEST) -q $(OF_SPARK) -m 'spark and not (bench or s3 or cluster)' -n $(JOBS) --dist loadfile --durations 10
 
 test-cluster: jar ## Spark stories of minutes: a standalone cluster, killed drivers, queries of many shapes; not part of `make test`
 	@tools/fetch-kafka
-	@$(BIN)/python -m tests.class_archive
+	@$(BIN)/python tests/kits/class_archive.py
 	$(PYTEST) -q $(OF_SPARK) -m cluster -o faulthandler_timeout=1200
 
 wheel: jar ## dist/*.whl with the jar and with nodes as machine code, for this Python and machine (gcc; some minutes)

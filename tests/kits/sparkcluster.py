@@ -21,8 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tests.class_archive import LIGHT
-
+from class_archive import LIGHT, options
 from waitkit import wait_until
 
 if TYPE_CHECKING:
@@ -228,7 +227,7 @@ def bare_submit(cluster: SparkCluster, job: Path, directory: Path, facts: Mappin
     """Run a job to its end in a session that was told nothing of raftlake."""
     directory.mkdir(parents=True)
     settings = [f"spark.driver.extraJavaOptions=-Dderby.system.home={directory}", f"spark.cores.max={CORES}"]
-    settings += [f"spark.executor.extraJavaOptions={LIGHT}"]
+    settings += [f"spark.executor.extraJavaOptions={options()}"]
     settings += [f"spark.sql.warehouse.dir={directory}/warehouse", "spark.executor.memory=600m", "spark.ui.enabled=false"]
     settings += [f"spark.executor.cores={EXECUTOR_CORES}", *(f"{name}={value}" for name, value in conf.items())]
     command = [str(spark_home() / "bin/spark-submit"), "--master", cluster.url]
@@ -286,7 +285,7 @@ class Driver(Group):
             "spark.cores.max": str(CORES),
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}",
-            "spark.executor.extraJavaOptions": LIGHT,
+            "spark.executor.extraJavaOptions": options(),
             **conf,
         }
         properties = directory / "raftlake.conf"

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.class_archive import options
+
+from class_archive import options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from class_archive import options
 from pyspark_raftlake import configure
 from sparkcluster import environment
 from waitkit import wait_until
@@ -40,6 +41,7 @@ settings = {
     "spark.ui.showConsoleProgress": "false",
     "spark.local.dir": str(local),
     "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    "spark.executor.extraJavaOptions": options(),
     # Each of the two executors gets a partition.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.sql.shuffle.partitions": str(PARTITIONS),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests import class_archive
+
+import class_archive
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """An archive of the classes of Spark's JVM (JEP 350), which spares each driver of a test their reading and verification.
 
-`python -m tests.class_archive` makes the archive in a minute, unless it is there and of this Java and this Spark. With it a
-driver of two small queries takes 10.7 s instead of 15.7 s. `tests/kits/sparkfixtures.py` names it to the drivers of tests. A
-JVM that it does not fit goes on without it, and says nothing.
+`python tests/kits/class_archive.py` makes the archive in a minute, unless it is there and of this Java and this Spark. With it
+a driver of two small queries takes 10.7 s instead of 15.7 s. `sparkfixtures` names it to the drivers of tests. A JVM that it
+does not fit goes on without it, and says nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-ARCHIVE = ROOT / ".cache" / "classes" / "spark.jsa"
+HERE = Path(__file__).resolve().parent
+ARCHIVE = HERE.parent.parent / ".cache" / "classes" / "spark.jsa"
 STAMP = ARCHIVE.with_suffix(".of")
 #: What does not fit an archive is no matter for the output of a test.
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
@@ -49,8 +49,8 @@ def make() -> None:
             "PYSPARK_PYTHON": sys.executable,
         }
         ran = subprocess.run(
-            [sys.executable, "-c", f"from tests.class_archive import drive; drive({directory!r})"],
-            cwd=ROOT, env=os.environ | environment, capture_output=True, text=True,
+            [sys.executable, "-c", f"from class_archive import drive; drive({directory!r})"],
+            cwd=HERE, env=os.environ | environment, capture_output=True, text=True,
         )  # fmt: skip
     if ran.returncode or not fresh.exists():
         sys.exit(f"no archive of Spark's classes was made:\n{ran.stdout}\n{ran.stderr}")
