@@ -55,7 +55,10 @@ fix: $(READY) ## format, apply the linter's safe corrections, draw the diagram o
 	$(BIN)/ruff format --quiet $(SOURCE)
 	$(BIN)/python -m tests.role_diagram
 
-test: check test-jvm test-seeds test-sim test-process test-clients test-java test-spark ## all that CI runs: check, JUnit, simulator, node processes, clients, Java tools, Spark
+test: check ## all that CI runs: check, JUnit, clients, simulator, node processes, Java tools, Spark
+	@# One processor each: Gradle, and the tests of other languages' clients.
+	@$(MAKE) --no-print-directory -j 2 -O test-jvm test-clients
+	@$(MAKE) --no-print-directory test-seeds test-sim test-process test-java test-spark
 
 test-seeds: $(READY) ## simulated clusters: 200 that are the same each time, 200 others
 	$(BIN)/python -m raftlake.sim --seeds 1..200 --jobs $(JOBS)
