@@ -87,15 +87,8 @@ REFETCHED_LOGS = (
         "observer-notes-what-its-log-is-behind-the-first-batch",
         "a restart in between finds a log that looks whole",
         WHOLENESS,
-        "            if not self._core.is_voter and not self._log.is_partial:\n"
-        "                self._log.note_partial(True)\n"
-        "            self._begun_in = action.leader_epoch\n"
-        "        elif self._begun_in != action.leader_epoch:\n",
-        "            self._begun_in = action.leader_epoch\n"
-        "            return\n"
-        "        if not self._core.is_voter and not self._log.is_partial:\n"
-        "            self._log.note_partial(True)\n"
-        "        if self._begun_in != action.leader_epoch:\n",
+        "        if is_empty and not self.is_whole and",
+        "        if not is_empty and not self.is_whole and",
         BY_WHOLENESS,
     ),
     mutant(
@@ -107,11 +100,35 @@ REFETCHED_LOGS = (
         BY_WHOLENESS,
     ),
     mutant(
-        "voter-notes-that-its-new-log-is-partial",
+        "voter-that-comes-late-is-doubted",
+        "simulator, seed 1110003134: it lost its vote, and with one of three damaged nobody could lead",
+        WHOLENESS,
+        "            if self._core.is_voter:\n                self.is_whole = True\n            else:\n",
+        "            if not self._core.is_voter:\n",
+        BY_REPAIRS,
+    ),
+    mutant(
+        "voter-that-comes-late-notes-that-its-log-is-partial",
         "each partition of a new topic would cost two syncs more",
         WHOLENESS,
-        "            if not self._core.is_voter and not self._log.is_partial:\n",
-        "            if not self._log.is_partial:\n",
+        "            if self._core.is_voter:\n                self.is_whole = True\n            else:\n",
+        "            if True:\n",
+        BY_WHOLENESS,
+    ),
+    mutant(
+        "voter-that-lost-its-whole-log-is-trusted",
+        "simulator, seed 970001333, where nothing is left",
+        WHOLENESS,
+        " and not self._log.is_partial and self._core.impairment is None:\n",
+        " and not self._log.is_partial:\n",
+        BY_WHOLENESS,
+    ),
+    mutant(
+        "voter-that-was-an-observer-is-trusted-when-it-begins-anew",
+        "what it begins with may come from two leaders",
+        WHOLENESS,
+        " and not self._log.is_partial and self._core.impairment is None:\n",
+        " and self._core.impairment is None:\n",
         BY_WHOLENESS,
     ),
     mutant(

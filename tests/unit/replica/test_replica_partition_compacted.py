@@ -377,6 +377,37 @@ def test_an_observer_that_finds_its_leader_again_keeps_what_it_has() -> None:
     assert story.begin().partitions[story.group].wholeness.is_whole
 
 
+class Late(Refetched):
+    """A voter that is down since before the topic was there. The tombstone stays for it, and the older value goes elsewhere."""
+
+    def __init__(self) -> None:
+        self.cluster = cluster = Cluster(3, cleaner_backoff_ms=100, replica_fetch_bytes_max=100)
+        cluster.leader()
+        self.away = cluster.followers()[0].config.node_id
+        cluster.stop(self.away)
+        rules = {"min_cleanable_dirty_ratio": "0.0", "delete_retention_ms": "0"}
+        (self.group,) = created(cluster, "keyed", cleanup_policy="compact", **rules)
+        self.first = cluster.leader(self.group).config.node_id
+        (self.second,) = set(cluster.nodes) - {self.first}
+        for key, value in [(b"x", b"0"), (b"k", b"old"), (b"x", b"1"), (b"k", None), (b"y", b"2")]:
+            self.put(key, value)
+        cluster.nodes[self.second].partitions[self.group].roll()
+        cluster.run(60_000, until=lambda: cluster.nodes[self.second].compactor.counts.passes > 0)
+        self.repairs: list[str] = []
+
+
+def test_a_voter_that_is_late_takes_what_two_leaders_give_and_keeps_its_vote() -> None:
+    """Simulator, seed 1110003134: with one of three damaged, no majority was left that could vote."""
+    story = Late()
+    node = story.cluster.start(story.away)
+    node.damage.listeners.append(lambda _group, reason: None if reason is None else story.repairs.append(reason))
+    story.cluster.run(20_000, until=lambda: story.group in node.partitions and story.fetched(node) == [b"x"])
+    story.hand_over()
+    story.cluster.run(20_000, until=lambda: story.log(story.away).end_offset == story.log(story.second).end_offset)
+    assert story.fetched(node) == [b"x", b"x", b"k", b"y"], "the older value of k is gone, and the tombstone waited"
+    assert story.repairs == [] and not story.log(story.away).is_partial
+
+
 def test_a_leader_that_compacts_sends_nothing_of_it_from_memory() -> None:
     """A replica would get the older value from there, and find its tombstone gone."""
     story = Refetched()

@@ -8,9 +8,11 @@ leader's log lost the older value before the pass that removes the tombstone beg
 So until the log is whole all of it has to come from the leader of one epoch, or nothing may be removed of what the next one
 adds. Whole is a log that holds all that was committed when this node began it, or found it damaged.
 
-A restart in between must not forget that a log is not whole. Of a damaged one the mark of the damage tells it. Otherwise only
-an observer begins a log behind others: a voter has had all that compaction relied on, and does not lose it without damage. So
-an observer notes it before the first batch, and the note goes when the log is whole.
+That is for a log that lost records, and for an observer's. A voter has had all that compaction relied on, so its log is whole
+at each moment, also where the voter comes late to the first record. To doubt it would cost the voter its vote for nothing.
+
+A restart must not forget that a log is not whole. Of a damaged one the mark of the damage tells it. An observer notes it before
+the first batch, and the note goes when the log is whole.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ LAY_HERE = Epoch(-1)
 
 
 class Wholeness:
-    """Of one log, as it was opened: one that is impaired, empty, or noted as partial is not whole. What the log notes raises
-    StorageError."""
+    """Of one log, as it was opened: one that is impaired, empty, or noted as partial is not whole, until it turns out to be a
+    voter's. What the log notes raises StorageError."""
 
     def __init__(self, group: object, core: RaftGroup, log: LogStore) -> None:
         self._group = group
@@ -39,11 +41,15 @@ class Wholeness:
 
     def about_to_append(self, action: AppendFetched) -> None:
         """Raises UnfitBeginning where these batches do not complete what is here."""
+        is_empty = self._log.end_offset == self._log.start_offset
+        if is_empty and not self.is_whole and not self._log.is_partial and self._core.impairment is None:
+            if self._core.is_voter:
+                self.is_whole = True
+            else:
+                self._log.note_partial(True)
         if self.is_whole:
             return
-        if self._log.end_offset == self._log.start_offset:
-            if not self._core.is_voter and not self._log.is_partial:
-                self._log.note_partial(True)
+        if is_empty:
             self._begun_in = action.leader_epoch
         elif self._begun_in != action.leader_epoch:
             require_all_records(self._group, (batch.payload.header for batch in action.batches))
