@@ -145,6 +145,7 @@ class Core:
     """What a partition asks its core for."""
 
     impairment = None
+    is_voter = True
 
     def __init__(self) -> None:
         self.log_start = 0

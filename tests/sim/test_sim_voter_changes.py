@@ -282,8 +282,8 @@ class FourDisks:
     """Four voters by the log of node 1, which leads and has committed that; the first of them hold it."""
 
     def __init__(self, holders: int, latest: VoterSet | None = None) -> None:
-        machine = Cluster(QUIET).machines[NodeId(1)]
-        self.logs = {NodeId(each): MemoryLog(METADATA_GROUP, machine.disk) for each in (1, 2, 3, 4)}
+        disks = {NodeId(each): Cluster(QUIET).machines[NodeId(1)].disk for each in (1, 2, 3, 4)}
+        self.logs = {node_id: disk.open(METADATA_GROUP) for node_id, disk in disks.items()}
         self.directories = {node_id: directory(node_id) for node_id in self.logs}
         for node_id in list(self.logs)[:holders]:
             voters_at(self.logs[node_id], set_of(1, 2, 3, 4))
@@ -334,7 +334,7 @@ def test_two_of_four_that_never_had_it_may_not_be_a_majority_with_an_empty_one()
 
 def test_two_voters_that_change_at_once_are_told() -> None:
     cluster = Cluster(QUIET)
-    log = MemoryLog(METADATA_GROUP, cluster.machines[cluster.node_ids[0]].disk)
+    log = cluster.machines[cluster.node_ids[0]].disk.open(METADATA_GROUP)
     replica = ReplicaState(cluster.node_ids[0], 1, METADATA_GROUP, log, epoch=1)
     invariant = VoterSets(cluster.view, cluster.committed)
     for ids in ((1, 2, 3), (1, 2, 3, 4)):
