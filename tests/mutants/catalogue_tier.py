@@ -216,8 +216,16 @@ TIER: tuple[Mutant, ...] = (
         "reader-started-early-without-a-cluster",
         "its tables would be refused as those of another cluster",
         "raftlake.runtime.early_reader",
-        "if meta.cluster_id is None or any(",
-        "if any(",
+        "        if cluster_id is not None:\n",
+        "        if True:\n",
+        ("unit/runtime/test_runtime_early_reader.py",),
+    ),
+    mutant(
+        "reader-that-has-no-cluster-lives-on",
+        "a process of 100 MB would wait for settings that never come",
+        "raftlake.runtime.early_reader",
+        "    reader.kill()\n    return None\n",
+        "    return None\n",
         ("unit/runtime/test_runtime_early_reader.py",),
     ),
     mutant(

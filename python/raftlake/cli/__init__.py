@@ -13,7 +13,7 @@ Reading order:
 - `tier_undo`: `raftlake tier undo`, which takes back what other programs have done to a table.
 - `checkpoints`: `raftlake checkpoints`; the package `checkpoints` does the work.
 - `quorum`: `raftlake describe`, in the layout of Kafka's kafka-metadata-quorum.
-- `sinks`: `raftlake sinks`, which tells what exactly-once sinks have committed.
+- `sinks`, `sink_facts`: `raftlake sinks`, which tells what exactly-once sinks have committed; what it gathers of the quorum.
 - `lag`: `raftlake lag`, which tells how far streaming queries are.
 - `transactions`: `raftlake transactions`, which tells what is open or hangs, and ends it.
 - `spark`: `raftlake spark-conf`, the settings of Spark for checkpoints at `raftlake://`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,8 +22,10 @@ from raftlake.cli.output import (
     print_json,
     text_facts,
 )
-from raftlake.client.types import KvPage
 from raftlake.errors import ConfigError, RaftlakeError
+
+if TYPE_CHECKING:
+    from raftlake.client.types import KvPage
 
 app = typer.Typer(help="Read and change the key-value space.", no_args_is_help=True)
 

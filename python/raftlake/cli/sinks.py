@@ -6,7 +6,6 @@ A sink is known by its app: the id of a streaming query, or the `txnAppId` of ba
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,50 +20,14 @@ from raftlake.cli.output import (
     print_json,
     print_table,
 )
-from raftlake.client import sink_keys as keys
-from raftlake.errors import RaftlakeError
 from raftlake.kv.commands import OPERATIONS_MAX, DeletePrefix
 
 if TYPE_CHECKING:
-    from raftlake.client import Client
-    from raftlake.client.types import KvEntry, OpenTransaction
+    from raftlake.client.types import OpenTransaction
 
 app = typer.Typer(help="Exactly-once sinks of Spark: what they have committed.", no_args_is_help=True)
 
 App = Annotated[str, typer.Argument(metavar="APP", help="The id of a streaming query, or a txnAppId.")]
-
-
-class SinkMissing(RaftlakeError):
-    """No sink has that app."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
-    app: str
-    owner: keys.Owner
-    last: keys.CommittedBatch
-    #: The newest version of its keys.
-    version: int
-
-    def facts(self) -> dict[str, Any]:
-        return {
-            "app": self.app,
-            "batch": self.last.batch,
-            "rows": self.last.rows,
-            "tasks": self.last.tasks,
-            "topics": dict(self.last.topics),
-            "committedMs": self.last.at_ms,
-            "committedBy": self.last.run,
-            "isReplanned": self.last.is_replanned,
-            "owner": {
-                "run": self.owner.run,
-                "query": self.owner.query,
-                "host": self.owner.host,
-                "pid": self.owner.pid,
-                "sinceMs": self.owner.since_ms,
-                "generation": self.owner.generation,
-            },
-        }
 
 
 @app.command("list")
@@ -72,8 +35,10 @@ def list_(
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT, timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT, as_json: AsJson = False
 ) -> None:
     """List the sinks: app, the last batch that is visible and its rows, when it was committed, and the owner."""
+    from raftlake.cli import sink_facts
+
     with connect(bootstrap_server, timeout_ms) as client:
-        sinks = find(client)
+        sinks = sink_facts.find(client)
     if as_json:
         print_json([sink.facts() for sink in sinks])
         return
@@ -92,9 +57,11 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one sink, with the transactions of its tasks that nobody has ended yet; exit code 1 when there is no such sink."""
+    from raftlake.cli import sink_facts
+
     with connect(bootstrap_server, timeout_ms) as client:
-        sink = require(client, name)
-        left = client.open_transactions(keys.app_transactions(name))
+        sink = sink_facts.require(client, name)
+        left = sink_facts.open_transactions(client, name)
     if as_json:
         print_json(sink.facts() | {"openTransactions": [_open_facts(each) for each in left]})
         return
@@ -123,57 +90,20 @@ def forget(
 ) -> None:
     """Forget what a sink has committed, and abort what it has left open; its rows stay. A query of this app that goes on, or
     starts again from an older checkpoint, writes its batches again. Exit code 1 when there is no such sink."""
+    from raftlake.cli import sink_facts
+
     with connect(bootstrap_server, timeout_ms) as client:
-        sink = require(client, name)
-        left = client.open_transactions(keys.app_transactions(name))
+        sink = sink_facts.require(client, name)
+        left = sink_facts.open_transactions(client, name)
         ends = [each.end(commit=False) for each in left]
         # The owner loses its sink first: it cannot commit what is aborted behind.
-        client.kv.txn({}, [DeletePrefix(keys.app_prefix(name))], newest={keys.app_prefix(name): sink.version})
+        client.kv.txn({}, [DeletePrefix(sink.prefix)], newest={sink.prefix: sink.version})
         for start in range(0, len(ends), OPERATIONS_MAX):
             client.kv.txn({}, ends[start : start + OPERATIONS_MAX])
     if as_json:
         print_json(sink.facts() | {"openTransactions": [_open_facts(each) for each in left]})
     else:
         print(f"forgot {name}: its last batch was {sink.last.batch}, and {len(left)} transactions were open")
-
-
-def find(client: Client) -> list[Sink]:
-    """All sinks, by app."""
-    found: dict[str, dict[str, KvEntry]] = {}
-    for entry in _entries(client, keys.APPS):
-        name, _, what = entry.key.removeprefix(keys.APPS).partition("/")
-        found.setdefault(keys.app_of(name), {})[what] = entry
-    return [_sink(name, entries) for name, entries in sorted(found.items())]
-
-
-def require(client: Client, name: str) -> Sink:
-    """The sink; SinkMissing where there is none."""
-    prefix = keys.app_prefix(name)
-    entries = {entry.key.removeprefix(prefix): entry for entry in _entries(client, prefix)}
-    if not entries:
-        raise SinkMissing(f"no sink has the app {name!r}; `raftlake sinks list` names them")
-    return _sink(name, entries)
-
-
-def _sink(name: str, entries: dict[str, KvEntry]) -> Sink:
-    owner, last = entries.get("owner"), entries.get("batch")
-    return Sink(
-        app=name,
-        owner=keys.decode_owner(None if owner is None else owner.value),
-        last=keys.decode_batch(None if last is None else last.value),
-        version=max(entry.version for entry in entries.values()),
-    )
-
-
-def _entries(client: Client, prefix: str) -> list[KvEntry]:
-    found: list[KvEntry] = []
-    after: str | None = None
-    while True:
-        page = client.kv.list(prefix, after=after, values=True)
-        found += page.entries
-        if not page.more:
-            return found
-        after = page.last
 
 
 def _open_facts(each: OpenTransaction) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import (
@@ -43,9 +43,7 @@ from raftlake.ports.tier import (
     TierFailure,
 )
 from raftlake.raft.types import Epoch, Offset
-from raftlake.runtime.aside import Post
 from raftlake.runtime.log import event
-from raftlake.storage.worker_ending import how_it_ended
 from raftlake.tier.calls import (
     AcceptRequest,
     CheckRequest,
@@ -60,6 +58,10 @@ from raftlake.tier.calls import (
     receive,
     send,
 )
+
+if TYPE_CHECKING:
+    # It stands on the engine, for which no early reader waits.
+    from raftlake.runtime.aside import Post
 
 logger = logging.getLogger("raftlake.tier")
 
@@ -82,9 +84,9 @@ class Worker(Protocol):
 
 class WorkerProcess:
     """A child process, on the other end of a pair of sockets. It also has one end of a pipe: the other one closes with this
-    process, whatever ends it."""
+    process, whatever ends it. Before the first call it has to be told its settings."""
 
-    def __init__(self, settings: TierSettings, module: str = "raftlake.tier.worker") -> None:
+    def __init__(self, settings: TierSettings | None = None, module: str = "raftlake.tier.worker") -> None:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             self._socket, connection = socket.socketpair()
             theirs.enter_context(connection)
@@ -100,6 +102,11 @@ class WorkerProcess:
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
             self._ours = ours.pop_all()
+        if settings is not None:
+            self.tell(settings)
+
+    def tell(self, settings: TierSettings) -> None:
+        """The settings, once. OSError where the worker is gone; it is killed then."""
         try:
             send(self._socket, settings)
         except OSError:
@@ -124,6 +131,9 @@ class WorkerProcess:
         return receive(self._socket, before_read)
 
     def how_it_ended(self) -> str:
+        # A reader that is started early does not wait for the imports of the storage.
+        from raftlake.storage.worker_ending import how_it_ended
+
         return how_it_ended(self._process)
 
     def kill(self) -> None:

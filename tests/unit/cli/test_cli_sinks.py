@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from connector.fakekeys import FakeKeys
 from raftlake.cli import sinks as cli_sinks
+from raftlake.cli.sink_facts import SinkMissing
 from raftlake.client import sink_keys as keys
 from raftlake.client.errors import KvConflict
 from raftlake.kv.commands import Put
@@ -105,6 +106,6 @@ def test_a_sink_that_commits_meanwhile_is_not_forgotten(space: FakeKeys) -> None
 
 @pytest.mark.parametrize("command", ["show", "forget"])
 def test_a_sink_that_does_not_exist_is_an_error(space: FakeKeys, command: str) -> None:
-    with pytest.raises(cli_sinks.SinkMissing, match="no sink has the app 'nope'"):
+    with pytest.raises(SinkMissing, match="no sink has the app 'nope'"):
         run(command, "nope")
     assert len(space.entries) == 3

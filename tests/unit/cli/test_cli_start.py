@@ -26,3 +26,19 @@ def test_no_command_imports_hypothesis(start: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "None", done
     assert done.stdout.startswith("raftlake ")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["sinks", "--help"]])
+def test_help_loads_no_client_and_no_node(arguments: list[str], tmp_path: Path) -> None:
+    """Nor what they are made of: each command imports that when it runs."""
+    program = (
+        f"import sys\nsys.argv = ['raftlake', *{arguments}]\n"
+        f"try:\n    {AS_MODULE}\nfinally:\n    print(*sys.modules, sep=chr(10))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done
+    loaded = set(done.stdout.splitlines())
+    assert "raftlake.cli.sinks" in loaded
+    ours = {name.split(".")[1] for name in loaded if name.startswith("raftlake.")}
+    assert ours == {"cli", "errors", "kv", "tier"}
+    assert not loaded & {"kio", "httpx", "asyncio", "numba", "pyarrow", "deltalake"}

@@ -445,7 +445,7 @@ def test_without_the_packages_verify_says_how_to_install_them(monkeypatch: pytes
     assert "orders" in run("status")
 
 
-def test_help_and_status_load_neither_delta_nor_arrow() -> None:
+def test_status_loads_neither_delta_nor_arrow() -> None:
     code = (
         "import raftlake.cli.main, sys; a = {'deltalake', 'pyarrow', 'numba', 'httpx'} & set(sys.modules)\n"
         "import raftlake.cli.tier_facts; print(sorted(a | {'deltalake', 'pyarrow', 'numba'} & set(sys.modules)))"

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from raftlake.errors import ConfigError, without_secrets
 from raftlake.raft.config import RaftConfig
-from raftlake.replica.config import REPLICA_LAG_MS_MAX
+from raftlake.replica.config import REPLICA_LAG_MS_MAX, SEGMENT_BYTES
 from raftlake.runtime.settings.parsing import fail
 from raftlake.runtime.settings.properties import parse_properties
-from raftlake.storage.directory import SEGMENT_BYTES, SEGMENT_BYTES_MAX
 
 MIB = 1024 * 1024
 ENVIRONMENT_PREFIX = "RAFTLAKE_"
@@ -35,6 +34,8 @@ SYNONYMS = {
     "log.local.retention.bytes": "local.retention.bytes",
     "log.local.retention.ms": "local.retention.ms",
 }
+#: Positions in an index file of a segment are 32 bits wide.
+_SEGMENT_BYTES_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 
 
@@ -56,7 +57,7 @@ NUMBERS: Mapping[str, Number] = {
     "quorum.retry.backoff.max.ms": Number(_RAFT.retry_backoff_ms_max, 1, 600_000),
     "quorum.request.timeout.ms": Number(_RAFT.request_timeout_ms, 10, 600_000),
     "replica.lag.time.max.ms": Number(REPLICA_LAG_MS_MAX, 1_000, 600_000),
-    "log.segment.bytes": Number(SEGMENT_BYTES, 16 * 1024, SEGMENT_BYTES_MAX),
+    "log.segment.bytes": Number(SEGMENT_BYTES, 16 * 1024, _SEGMENT_BYTES_MAX),
     "retention.bytes": Number(-1, -1, _LONG_MAX),
     "retention.ms": Number(-1, -1, _LONG_MAX),
     "log.cleaner.backoff.ms": Number(15_000, 100, _LONG_MAX),
