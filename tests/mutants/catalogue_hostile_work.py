@@ -281,6 +281,14 @@ OUTSIDE_THE_LOG = (
         ("unit/cli/test_cli_voters.py",),
     ),
     mutant(
+        "clock-of-the-leader-taken-for-a-fetch",
+        "the disk of a dead node was asked for, until the time was over",
+        "raftlake.cli.voters",
+        " > then + CLOCK_MS:\n",
+        " > then:\n",
+        ("unit/cli/test_cli_voters.py",),
+    ),
+    mutant(
         "starting-voter-asked-once",
         "a node that is just starting answers a moment later",
         "raftlake.cli.voters",

@@ -13,6 +13,7 @@ import pytest
 
 from raftlake.cli import voters as cli_voters
 from raftlake.cli.voters import (
+    CLOCK_MS,
     _add,
     _fetching_directory,
     _follow,
@@ -217,9 +218,16 @@ def quick_time(monkeypatch: pytest.MonkeyPatch) -> float:
 def test_what_a_dead_node_sent_before_is_not_taken_for_life(quick_time: float) -> None:
     """Its last fetches lay in the leader's socket; its old disk became a voter that never fetched again."""
     dying = [{OLD: 100}, {OLD: 150}, {OLD: 160}, {OLD: 160}]
-    alive = [{NEW: 170}, {NEW: 180}, {NEW: 190}, {NEW: 190}]
+    alive = [{NEW: 400}, {NEW: 600}, {NEW: 900}, {NEW: 900}]
     assert _fetching_directory(Leader(*dying, *alive), 4, None, quick_time) == NEW  # type: ignore[arg-type]
     assert _fetching_directory(Leader(*dying), 4, None, quick_time + 100) is None  # type: ignore[arg-type]
+
+
+def test_the_leaders_clock_is_not_taken_for_life(quick_time: float) -> None:
+    """A leader counts in ms of two clocks, so that the time of a dead node's last fetch goes up and down by one."""
+    to_and_fro = [{OLD: 1_000 + number % 2 * CLOCK_MS} for number in range(30)]
+    alive = [{NEW: 9_000 + number * (CLOCK_MS + 1)} for number in range(4)]
+    assert _fetching_directory(Leader(*to_and_fro, *alive), 4, None, quick_time) == NEW  # type: ignore[arg-type]
 
 
 def test_a_leader_that_says_not_yet_is_asked_again(quick_time: float, capsys: pytest.CaptureFixture[str]) -> None:
