@@ -40,6 +40,8 @@ _TIMEOUT_MS_DEFAULT = 60_000
 #: Without a leader there is nothing to wait for that takes longer than an election.
 LEADER_PATIENCE_MS = 15_000
 _POLL_S = 0.25
+#: Between two words on why a change is not made yet.
+NOTE_S = 3.0
 #: So often a disk has to be seen to fetch before it is taken for the one that its node has.
 FETCHES_SEEN = 3
 #: By so much the time of a last fetch may change without a fetch: the leader makes it of two clocks, in whole ms.
@@ -89,7 +91,7 @@ def add(
         require_reachable(node_id, host, port, client.describe_cluster().nodes)
         require_for_peers(node_id, host, port)
         note(f"node {node_id} fetches; asking the leader to make it a voter")
-        _add(client, node_id, directory, (host, port), deadline)
+        client.add_voter(node_id, directory, host, port, timeout_ms=_left_ms(deadline), not_yet=NotYet())
         _follow(client, deadline, as_json, lambda voters: (node_id, directory) in voters)
 
 
@@ -110,7 +112,7 @@ def remove(
             voters = ", ".join(str(replica.replica_id) for replica in described.voters)
             raise WrongState(f"node {node_id} is no voter; the voters are {voters}")
         removed = (node_id, found.directory_id)
-        client.remove_voter(*removed, timeout_ms=_left_ms(deadline))
+        client.remove_voter(*removed, timeout_ms=_left_ms(deadline), not_yet=NotYet())
         _follow(client, deadline, as_json, lambda voters: removed not in voters)
 
 
@@ -291,21 +293,17 @@ def _fetching_directory(client: Client, node_id: int, wanted: str | None, deadli
     return None
 
 
-def _add(client: Client, node_id: int, directory: bytes, address: tuple[str, int], deadline: float) -> None:
-    """Ask the leader until it says something else than "not yet"."""
-    told = ""
-    while True:
-        try:
-            client.add_voter(node_id, directory, *address, timeout_ms=_left_ms(deadline))
-        except RequestRejected as refused:
-            if refused.code is not ErrorCode.REQUEST_TIMED_OUT or time.monotonic() + _POLL_S > deadline:
-                raise
-            if refused.message != told:
-                told = refused.message
-                note(f"not yet: {told}")
-            time.sleep(_POLL_S)
-        else:
-            return
+class NotYet:
+    """Tells the person at the terminal why a change is not made yet, and not each number of a replica that catches up."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic()
+
+    def __call__(self, reason: str) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + NOTE_S
+            note(f"not yet: {reason}")
 
 
 def _left_ms(deadline: float) -> float:

@@ -14,7 +14,8 @@ import pytest
 from raftlake.cli import voters as cli_voters
 from raftlake.cli.voters import (
     CLOCK_MS,
-    _add,
+    NOTE_S,
+    NotYet,
     _fetching_directory,
     _follow,
     facts_of,
@@ -192,18 +193,11 @@ def test_a_node_that_does_not_answer_yet_is_asked_again() -> None:
 class Leader:
     """What the command asks of a client: a quorum whose observer fetches as `fetched_at_ms` says, asked time after time."""
 
-    def __init__(self, *fetched_at_ms: dict[bytes, int], refusals: tuple[RequestRejected, ...] = ()) -> None:
-        self._fetched = itertools.chain(fetched_at_ms[:-1], itertools.repeat(fetched_at_ms[-1]) if fetched_at_ms else ())
-        self._refusals = list(refusals)
-        self.added: list[bytes] = []
+    def __init__(self, *fetched_at_ms: dict[bytes, int]) -> None:
+        self._fetched = itertools.chain(fetched_at_ms[:-1], itertools.repeat(fetched_at_ms[-1]))
 
     def describe_quorum(self) -> QuorumDescription:
         return quorum([replica(1)], [replica(4, directory, at_ms) for directory, at_ms in next(self._fetched).items()])
-
-    def add_voter(self, node_id: int, directory_id: bytes, host: str, port: int, *, timeout_ms: float) -> None:
-        if self._refusals:
-            raise self._refusals.pop(0)
-        self.added.append(directory_id)
 
 
 @pytest.fixture
@@ -230,17 +224,14 @@ def test_the_leaders_clock_is_not_taken_for_life(quick_time: float) -> None:
     assert _fetching_directory(Leader(*to_and_fro, *alive), 4, None, quick_time) == NEW  # type: ignore[arg-type]
 
 
-def test_a_leader_that_says_not_yet_is_asked_again(quick_time: float, capsys: pytest.CaptureFixture[str]) -> None:
-    not_yet = RequestRejected(ErrorCode.REQUEST_TIMED_OUT, "another change of voters is under way")
-    leader = Leader(refusals=(not_yet, not_yet))
-    _add(leader, 4, NEW, ("h", 9), quick_time)  # type: ignore[arg-type]
-    assert leader.added == [NEW]
-    assert capsys.readouterr().err.count("another change of voters is under way") == 1
-    with pytest.raises(RequestRejected, match="under way"):
-        _add(Leader(refusals=(not_yet,) * 1000), 4, NEW, ("h", 9), quick_time)  # type: ignore[arg-type]
-    final = RequestRejected(ErrorCode.DUPLICATE_VOTER, "node 4 is a voter already")
-    with pytest.raises(RequestRejected, match="already"):
-        _add(Leader(refusals=(final,)), 4, NEW, ("h", 9), quick_time + 100)  # type: ignore[arg-type]
+def test_why_a_change_is_not_made_yet_is_told_now_and_then(quick_time: float, capsys: pytest.CaptureFixture[str]) -> None:
+    """A replica that catches up lags by another number in each answer."""
+    tell = NotYet()
+    for number in range(9):
+        tell(f"node 4 is lagging, {9_000 - number} offsets behind the leader")
+        cli_voters.time.sleep(NOTE_S / 4)
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"not yet: node 4 is lagging, {9_000 - number} offsets behind the leader" for number in (0, 4, 8)]
 
 
 class Leaderless:

@@ -46,6 +46,23 @@ def test_a_change_that_the_leader_cannot_make_yet_is_asked_for_again() -> None:
     assert removing(answer(ErrorCode.REQUEST_TIMED_OUT, "another change"), answer(ErrorCode.NONE)) == [3, 3]
 
 
+def test_why_a_change_is_not_made_yet_is_told_each_time() -> None:
+    """Not a refusal, nor an answer without a reason, nor that nobody leads."""
+    lags = answer(ErrorCode.REQUEST_TIMED_OUT, "node 3 lags")
+    others = answer(ErrorCode.REQUEST_TIMED_OUT), answer(ErrorCode.NOT_CONTROLLER, "another node leads")
+    replies = lags, *others, lags, answer(ErrorCode.NONE)
+    told: list[str] = []
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=5_000) as client:
+            for reply in replies:
+                quorum.nodes[1].once(ApiKey.REMOVE_RAFT_VOTER, lambda *_, reply=reply: reply)
+            await client.remove_voter(3, DISK, not_yet=told.append)
+
+    run(test())
+    assert told == ["node 3 lags"] * 2
+
+
 def test_a_change_whose_answer_was_lost_finds_its_own_work_done() -> None:
     assert removing(DROP, answer(ErrorCode.VOTER_NOT_FOUND, "no voter")) == [3, 3]
 
