@@ -129,15 +129,18 @@ class MixedQuorum:
 
     def hand_over(self, giving: tuple[int, ...], taking: tuple[int, ...]) -> None:
         """A leader out of `giving` stops, and its EndQuorumEpoch makes one of `taking` campaign. (Where that one has missed the
-        leader before, or hears first that the connection is closed, it campaigns for that reason: then it is tried again.)"""
+        leader before, or hears first that the connection is closed, it campaigns for that reason. Where it lags, another voter
+        is elected. Then it is tried again.)"""
 
         def told() -> bool:
             leader_id, epoch = self.make_lead(*giving)
             before = {node_id: self.nodes[node_id].times_told_of_an_end for node_id in taking}
             self.nodes[leader_id].stop()
-            self.await_leader(taking, epoch_above=epoch)
+            successor, _ = self.await_leader(epoch_above=epoch)
             self.nodes[leader_id].start()
-            return any(self.nodes[node_id].times_told_of_an_end > count for node_id, count in before.items())
+            return successor in taking and any(
+                self.nodes[node_id].times_told_of_an_end > count for node_id, count in before.items()
+            )
 
         attempt(told, f"a leader out of {giving} that stops, and one of {taking} that it has told so")
 

@@ -20,9 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / "jvm_shim" / "build"
 FETCHED = ROOT / ".cache" / "jvm-tests"
 HADOOP = "io.raftlake.spark.hadoop"
-#: Our own suites, Hadoop's, and Hadoop's with all content in blobs.
+OURS = {"files": "io.raftlake.spark.fs", "checkpoints": "io.raftlake.spark.checkpoint", "state": "io.raftlake.spark.state"}
+#: Our own suites, in parts that take about a minute at most, Hadoop's, and Hadoop's with all content in blobs.
 WHICH = {
-    "ours": [f"--exclude-package={HADOOP}"],
+    **{part: [f"--include-package={package}"] for part, package in OURS.items()},
+    "logs": [f"--exclude-package={package}" for package in (*OURS.values(), HADOOP)],
     "hadoop": [f"--include-package={HADOOP}", "--exclude-classname=.*HadoopBlobsTest.*"],
     "hadoop-blobs": ["--include-classname=.*HadoopBlobsTest.[A-Z].*"],
 }
@@ -47,8 +49,8 @@ def test_the_contracts_of_files_and_logs_hold_on_a_quorum(quorum: LocalQuorum, w
     assert done.returncode == 0, done.stdout[-6000:]
     # It was the quorum that held the files, the large ones too. Hadoop's suites delete theirs.
     with Client(quorum.bootstrap_servers) as client:
-        assert whose != "ours" or client.kv.list("/fs/test-").entries
-        assert whose == "hadoop" or sum(client.read_offset("__raftlake-blobs", range(6)).values()) > 60
+        assert whose != "files" or client.kv.list("/fs/test-").entries
+        assert whose not in ("files", "hadoop-blobs") or sum(client.read_offset("__raftlake-blobs", range(6)).values()) > 60
 
 
 def test_the_quorum_tells_its_http_fronts(quorum: LocalQuorum) -> None:
