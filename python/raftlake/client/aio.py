@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -41,7 +41,7 @@ from raftlake.client.types import (
     to_bytes,
     to_record,
 )
-from raftlake.client.voters import VoterAdmin
+from raftlake.client.voters import NotYet, VoterAdmin
 from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected
 from raftlake.wire.quorum import QuorumDescription
 
@@ -462,13 +462,13 @@ class AsyncClient:
         port: int,
         *,
         timeout_ms: float | None = None,
-        not_yet: Callable[[str], None] | None = None,
+        not_yet: NotYet | None = None,
     ) -> None:
         """Make an observer, a replica that fetches, a voter of the metadata log (KIP-853); the other groups follow.
 
         A leader that cannot do it yet is asked again, and `not_yet` is called with each reason, on the client's event loop.
         RequestRejected with the last one when the time is over."""
-        await VoterAdmin(self._cluster, self._admin).add(node_id, directory_id, host, port, timeout_ms, not_yet)
+        await VoterAdmin(self._cluster, self._admin, not_yet).add(node_id, directory_id, host, port, timeout_ms)
 
     async def remove_voter(
         self,
@@ -476,13 +476,13 @@ class AsyncClient:
         directory_id: bytes,
         *,
         timeout_ms: float | None = None,
-        not_yet: Callable[[str], None] | None = None,
+        not_yet: NotYet | None = None,
     ) -> None:
         """Let a replica vote no longer; the other groups follow.
 
         A leader that cannot do it yet is asked again, and `not_yet` is called with each reason, on the client's event loop.
         RequestRejected with the last one when the time is over."""
-        await VoterAdmin(self._cluster, self._admin).remove(node_id, directory_id, timeout_ms, not_yet)
+        await VoterAdmin(self._cluster, self._admin, not_yet).remove(node_id, directory_id, timeout_ms)
 
     async def node_configs(self, node_id: int) -> dict[str, str]:
         """The settings of one node, from that node itself where it can be reached (others know only its addresses)."""

@@ -28,19 +28,12 @@ LISTENER_NAME = "CONTROLLER"
 
 
 class VoterAdmin:
-    def __init__(self, cluster: Cluster, admin: Admin) -> None:
+    def __init__(self, cluster: Cluster, admin: Admin, not_yet: NotYet | None = None) -> None:
         self._cluster = cluster
         self._admin = admin
+        self._not_yet = not_yet
 
-    async def add(
-        self,
-        node_id: int,
-        directory_id: bytes,
-        host: str,
-        port: int,
-        timeout_ms: float | None = None,
-        not_yet: NotYet | None = None,
-    ) -> None:
+    async def add(self, node_id: int, directory_id: bytes, host: str, port: int, timeout_ms: float | None = None) -> None:
         """Make a replica that fetches, an observer, a voter. RequestRejected says why not."""
         schema: Any = importlib.import_module("kio.schema.add_raft_voter.v1.request")
         deadline = self._deadline(timeout_ms)
@@ -51,29 +44,19 @@ class VoterAdmin:
             voter_directory_id=uuid.UUID(bytes=directory_id),
             listeners=(schema.Listener(name=LISTENER_NAME, host=host, port=port),),
         )
-        what = f"add voter {node_id}"
-        await self._ask(ApiKey.ADD_RAFT_VOTER, 1, request, what, ErrorCode.DUPLICATE_VOTER, deadline, not_yet)
+        await self._ask(ApiKey.ADD_RAFT_VOTER, 1, request, f"add voter {node_id}", ErrorCode.DUPLICATE_VOTER, deadline)
 
-    async def remove(
-        self, node_id: int, directory_id: bytes, timeout_ms: float | None = None, not_yet: NotYet | None = None
-    ) -> None:
+    async def remove(self, node_id: int, directory_id: bytes, timeout_ms: float | None = None) -> None:
         """Let a replica vote no longer. RequestRejected says why not."""
         schema: Any = importlib.import_module("kio.schema.remove_raft_voter.v0.request")
         request = schema.RemoveRaftVoterRequest(
             cluster_id=None, voter_id=node_id, voter_directory_id=uuid.UUID(bytes=directory_id)
         )
-        what, deadline = f"remove voter {node_id}", self._deadline(timeout_ms)
-        await self._ask(ApiKey.REMOVE_RAFT_VOTER, 0, request, what, ErrorCode.VOTER_NOT_FOUND, deadline, not_yet)
+        what = f"remove voter {node_id}"
+        await self._ask(ApiKey.REMOVE_RAFT_VOTER, 0, request, what, ErrorCode.VOTER_NOT_FOUND, self._deadline(timeout_ms))
 
     async def _ask(
-        self,
-        api_key: ApiKey,
-        version: int,
-        request: Any,
-        what: str,
-        done_before: ErrorCode,
-        deadline: Deadline,
-        not_yet: NotYet | None,
+        self, api_key: ApiKey, version: int, request: Any, what: str, done_before: ErrorCode, deadline: Deadline
     ) -> None:
         """Ask the leader, also a new one, until it says yes or no. `done_before` is what a repeated request is told."""
         backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
@@ -113,8 +96,8 @@ class VoterAdmin:
                 if not is_decided:
                     raise unknown
                 raise RequestRejected(code, f"{what}: {message}")
-            if not_yet is not None and code is ErrorCode.REQUEST_TIMED_OUT and message:
-                not_yet(message)
+            if self._not_yet is not None and code is ErrorCode.REQUEST_TIMED_OUT and message:
+                self._not_yet(message)
             await backoff.pause(deadline)
 
     def _deadline(self, timeout_ms: float | None) -> Deadline:

@@ -15,6 +15,7 @@ from raftlake.replica.config import METADATA_GROUP, REPLICA_LAG_MS_MAX, Endpoint
 from raftlake.runtime.settings.names import KNOWN, NUMBERS, SYNONYMS, TEXTS, gather
 from raftlake.runtime.settings.parsing import is_wildcard, parse_endpoint
 from raftlake.runtime.settings.settings import Settings, load_settings
+from raftlake.storage import directory
 
 BASE = {"node.id": "1", "quorum.voters": "1@127.0.0.1:9092,2@127.0.0.1:9093,3@127.0.0.1:9094", "log.dirs": "/data/one"}
 
@@ -37,6 +38,12 @@ def test_the_document_has_each_setting_as_it_is() -> None:
             assert unit in ("bytes", "ms", "connections", "partitions", "ids"), name
             # Kafka's name of one of them says size.
             assert name.endswith((unit, ".buffer.size")) or "." + unit in name, name
+
+
+def test_segments_have_the_size_and_the_limit_of_the_storage() -> None:
+    """Which the settings do not import: it takes long, and the reader of a node that joins starts before it."""
+    number = NUMBERS["log.segment.bytes"]
+    assert (number.default, number.high) == (directory.SEGMENT_BYTES, directory.SEGMENT_BYTES_MAX)
 
 
 def test_the_document_tells_the_defaults_of_the_texts() -> None:

@@ -34,7 +34,7 @@ SYNONYMS = {
     "log.local.retention.bytes": "local.retention.bytes",
     "log.local.retention.ms": "local.retention.ms",
 }
-#: Positions in an index file of a segment are 32 bits wide.
+#: That of the storage, whose import would take long: positions in an index file are 32 bits wide.
 _SEGMENT_BYTES_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 
