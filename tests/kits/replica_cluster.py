@@ -154,10 +154,9 @@ class Cluster:
         assert machine.node is None, "it runs"
         config = machine.config = NodeConfig(
             node_id=machine.node_id,
-            voters=self.voters,
             listener=self.listeners[machine.node_id],
             directory_id=machine.config.directory_id,
-            **{**self.settings, **settings},
+            **{"voters": self.voters, **self.settings, **settings},
         )
         for peer, server in zip(config.bootstrap_peers, config.bootstrap_servers, strict=True):
             found = self.network.places.get((server.host, server.port), NOBODY)

@@ -160,11 +160,19 @@ def test_a_port_in_use_is_one_clear_error(tmp_path: Path) -> None:
 def test_a_port_in_use_is_told_by_the_node_that_wants_it_and_not_by_the_one_that_waits_for_it(tmp_path: Path) -> None:
     """Node 1 of two has its own port, and gets ready with node 2 only."""
     with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        taken = holder.getsockname()[1]
-        with pytest.raises(LocalQuorumFailed, match=f"node 2 ended with status 1: .*{taken}"):
-            LocalQuorum(nodes=2, data_dir=tmp_path, port=taken - 1)
+        first = hold_the_port_after_a_free_one(holder)
+        with pytest.raises(LocalQuorumFailed, match=f"node 2 ended with status 1: .*{first + 1}"):
+            LocalQuorum(nodes=2, data_dir=tmp_path, port=first)
+
+
+def hold_the_port_after_a_free_one(holder: socket.socket) -> int:
+    """Listen at a port, and return the free one before it. Both lie below those that the system gives to connections."""
+    while True:
+        (first,) = free_ports("127.0.0.1", 1)
+        with contextlib.suppress(OSError):
+            holder.bind(("127.0.0.1", first + 1))
+            holder.listen()
+            return first
 
 
 def test_a_temporary_quorum_leaves_nothing() -> None:

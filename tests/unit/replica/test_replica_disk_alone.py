@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlake.raft.types import NodeId
+from raftlake.raft.types import NodeId, VoterSet
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.disk.alone import Solitude
 from replica_cluster import Cluster, batch
@@ -39,3 +39,16 @@ def test_who_is_the_only_voter_is_alone() -> None:
     solitude = Solitude(node.engine, node.names, node.quorum)
     assert solitude.votes_alone(METADATA_GROUP, None)
     assert solitude.votes_alone(METADATA_GROUP, node.partitions[METADATA_GROUP].core.voters)
+
+
+def test_an_observer_whose_group_knows_no_voter_is_not_alone() -> None:
+    """Simulator, seed 1120003662. The group's log named no voters, and the node was told addresses only: its core knew none. It
+    was to begin its log anew, took itself for the only voter, and stopped at each start."""
+    cluster = Cluster(3, directories=True)
+    cluster.create_topic("orders")
+    observer = NodeId(4)
+    cluster.wipe(observer)
+    node = cluster.start(observer, voters={}, bootstrap_servers=(Endpoint("127.0.0.1", 9091),))
+    cluster.run(20_000, until=lambda: len(node.partitions) == 2)
+    solitude = Solitude(node.engine, node.names, node.quorum)
+    assert not any(solitude.votes_alone(group, VoterSet({})) for group in node.partitions)

@@ -13,7 +13,8 @@ from raftlake.kv.commands import Compare, Put, Txn, encode, put
 from raftlake.kv.keys import CLUSTER_KEY, node_key
 from raftlake.ports.peer_rpcs import VoterRpc
 from raftlake.raft.actions import AnswerVoterChange
-from raftlake.raft.messages import AddVoter
+from raftlake.raft.events import FetchRequestReceived
+from raftlake.raft.messages import AddVoter, FetchRequest
 from raftlake.raft.types import DirectoryId, ReplicaKey
 from raftlake.replica.config import Endpoint
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
@@ -22,7 +23,7 @@ from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.quorum import Quorum, endpoints_of
 from raftlake.replica.voters.changes import VoterChanges
-from raftlake.replica.voters.describe import Describer
+from raftlake.replica.voters.describe import CLOCK_MS, Describer
 from raftlake.replica.voters.membership import RETRY_INTERVAL_MS, SPOILT_WAIT_MS, Membership, cluster_value
 from raftlake.replica.voters.own_vote import OwnVote
 from raftlake.wire.ids import id_to_text
@@ -233,3 +234,31 @@ def test_a_leader_describes_its_replicas_and_a_follower_only_who_votes() -> None
     following = Describer(other.engine, Names(other.engine.config), Quorum(other.engine), Noted()).of(other.host())  # type: ignore[arg-type]
     assert [(voter.replica_id, voter.log_end_offset) for voter in following.voters] == [(ME, -1), (TWO, -1), (THREE, -1)]
     assert METADATA_GROUP in other.engine.partitions
+
+
+def test_the_time_of_a_fetch_does_not_move_by_itself() -> None:
+    """The two clocks are read one after the other, in whole ms. A node that was gone seemed to fetch 1 ms later."""
+    ground = Ground()
+    partition = ground.lead()
+    describer = Describer(ground.engine, Names(ground.engine.config), Quorum(ground.engine), Noted())  # type: ignore[arg-type]
+    ground.run(100)
+    wall_ms, end, epoch = ground.time.wall_ms(), partition.core.log_end, partition.core.epoch
+    fetch = FetchRequest(
+        replica=ReplicaKey(TWO, DIRECTORY),
+        leader_epoch=epoch,
+        fetch_offset=end,
+        last_fetched_epoch=epoch,
+        high_watermark=end,
+    )
+    ground.engine.step(partition, FetchRequestReceived(request=fetch, follows=0))
+
+    def told(moved_ms: int) -> int:
+        ground.time.wall_ms = lambda: wall_ms + moved_ms  # type: ignore[method-assign]
+        described = describer.describe()
+        assert described is not None
+        (observer,) = described.observers
+        return observer.last_fetch_timestamp_ms
+
+    assert {told(moved_ms) for moved_ms in (0, 1, -1, CLOCK_MS)} == {wall_ms}
+    assert told(60_000) == wall_ms + 60_000, "somebody set the wall clock"
+    assert told(60_000 - CLOCK_MS) == wall_ms + 60_000

@@ -29,8 +29,9 @@ class Solitude:
         self._quorum = quorum
 
     def votes_alone(self, group: GroupId, running: VoterSet | None) -> bool:
-        """`running` are the voters that the group's core knew; None where its log was not opened."""
-        if running is not None:
+        """`running` are the voters that the group's core knew; None where its log was not opened. A core that knows no voter
+        says nothing: an observer may be told addresses only, and a log need not name the static voters."""
+        if running is not None and running.ids:
             return not self._has_others(running)
         quorum = self._quorum.committed
         if self._was_elected_with_others(group) or (quorum is not None and self._has_others(quorum)):

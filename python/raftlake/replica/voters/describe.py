@@ -13,6 +13,9 @@ from raftlake.replica.quorum import LISTENER_NAME, Quorum
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.wire.quorum import QuorumDescription, ReplicaDescription, listener_text
 
+#: Two clocks that are read one after the other, in whole ms, may differ by so much more or less the next time.
+CLOCK_MS = 5
+
 
 class Describer:
     def __init__(self, engine: Engine, names: Names, quorum: Quorum, fetch_server: FetchServer) -> None:
@@ -20,6 +23,7 @@ class Describer:
         self._names = names
         self._quorum = quorum
         self._fetch_server = fetch_server
+        self._to_wall_ms = 0
 
     def describe(self, topic: str | None = None, partition: int = 0) -> QuorumDescription | None:
         """A group (default: the quorum's log) as this node can describe it; None where it is not hosted."""
@@ -54,7 +58,7 @@ class Describer:
         # Idle replicas are confirmed lazily: bring their times up to date before showing them.
         self._fetch_server.confirm(partition.group)
         wall_ms = engine.clock.wall_ms()
-        to_wall_ms = wall_ms - engine.clock.now_ms()
+        to_wall_ms = self._offset_of_clocks(wall_ms)
         me = engine.config.node_id
         voters: list[ReplicaDescription] = []
         observers: list[ReplicaDescription] = []
@@ -69,6 +73,13 @@ class Describer:
             )
             (voters if progress.is_voter else observers).append(described)
         return voters, observers
+
+    def _offset_of_clocks(self, wall_ms: int) -> int:
+        """Wall time less monotonic time, the same each time unless the wall clock was set: the time of a fetch does not move."""
+        found = wall_ms - self._engine.clock.now_ms()
+        if abs(found - self._to_wall_ms) > CLOCK_MS:
+            self._to_wall_ms = found
+        return self._to_wall_ms
 
 
 def _unseen(key: ReplicaKey) -> ReplicaDescription:
