@@ -289,6 +289,22 @@ OUTSIDE_THE_LOG = (
         ("unit/cli/test_cli_voters.py",),
     ),
     mutant(
+        "time-of-a-fetch-moves-with-the-clocks",
+        "17 of 60 answers of an idle leader named another time",
+        "raftlake.replica.voters.describe",
+        " > CLOCK_MS:\n",
+        " > 0:\n",
+        ("unit/replica/test_replica_voters_membership_describe.py",),
+    ),
+    mutant(
+        "time-of-a-fetch-is-told-by-the-old-wall-clock",
+        "somebody sets the wall clock, and all replicas seem to be gone",
+        "raftlake.replica.voters.describe",
+        "if abs(found - self._to_wall_ms) > CLOCK_MS:\n",
+        "if not self._to_wall_ms:\n",
+        ("unit/replica/test_replica_voters_membership_describe.py",),
+    ),
+    mutant(
         "starting-voter-asked-once",
         "a node that is just starting answers a moment later",
         "raftlake.cli.voters",

@@ -161,4 +161,12 @@ REFETCHED_LOGS = (
         "            raise\n",
         ("unit/storage/test_storage_partial.py",),
     ),
+    mutant(
+        "observer-that-knows-no-voter-takes-itself-for-the-only-one",
+        "simulator, seed 1120003662: it was to begin its log anew, and stopped at each start",
+        "raftlake.replica.disk.alone",
+        "running is not None and running.ids:",
+        "running is not None:",
+        ("unit/replica/test_replica_disk_alone.py",),
+    ),
 )

@@ -75,7 +75,7 @@ class Describer:
         return voters, observers
 
     def _offset_of_clocks(self, wall_ms: int) -> int:
-        """Wall time less monotonic time, the same each time unless the wall clock was set: the time of a fetch does not move."""
+        """Wall time less monotonic time, the same until the wall clock is set: the time of a fetch does not move."""
         found = wall_ms - self._engine.clock.now_ms()
         if abs(found - self._to_wall_ms) > CLOCK_MS:
             self._to_wall_ms = found
