@@ -49,6 +49,7 @@ NODES = ("fs.NodeTest",)
 FILES = ("fs.FileSystemTest", "fs.FileContextTest", "fs.LimitsTest")
 BLOBS = ("fs.BlobTest",)
 LOST = ("fs.LostAnswersTest",)
+EXCHANGE = ("quorum.ExchangeTest",)
 HTTP = ("quorum.HttpKeySpaceTest",)
 
 JVM_MUTANTS = (
@@ -294,5 +295,37 @@ JVM_MUTANTS = (
         " || status == 503 && !hasRetryAfter",
         "",
         HTTP,
+    ),
+    JvmMutant(
+        "connection-that-the-node-closed-is-asked",
+        "after a restart of a node the first transaction there ends as unknown",
+        "quorum/Exchange.java",
+        "return !isQuiet;",
+        "return false;",
+        EXCHANGE,
+    ),
+    JvmMutant(
+        "lost-answer-is-taken-for-an-unreachable-node",
+        "a transaction that happened is sent again, and fails on itself",
+        "quorum/Exchange.java",
+        "if (context.getAttribute(HttpClientContext.HTTP_REQ_SENT) == null) {",
+        "if (context.getAttribute(HttpClientContext.HTTP_REQ_SENT) != Boolean.FALSE) {",
+        (*EXCHANGE, *HTTP),
+    ),
+    JvmMutant(
+        "stop-of-a-query-waits-for-a-node-that-hangs",
+        "a thread that waits for a plain socket is not interrupted",
+        "quorum/Exchange.java",
+        "return SocketChannel.open().socket();",
+        "return new Socket();",
+        EXCHANGE,
+    ),
+    JvmMutant(
+        "keys-are-tidied-on-their-way",
+        "another key is read than was asked for",
+        "quorum/Exchange.java",
+        ".setNormalizeUri(false)",
+        ".setNormalizeUri(true)",
+        (*EXCHANGE, *HTTP),
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.jvm_mutants.catalogue import JvmMutant
 
 CLIENT = ("log.KafkaLogsTest",)
+PRODUCER = ("log.TransactionalProducerTest",)
 BATCHES = ("log.BatchesTest",)
 BLOBS = ("fs.LogBlobTest", "fs.LogBlobRoomTest")
 INPUTS = ("fs.LogBlobInputTest",)
@@ -72,10 +73,34 @@ LOG_MUTANTS = (
     JvmMutant(
         "connection-that-the-node-closed",
         "after a restart of a node the first append to it ends as unknown",
-        "log/Connections.java",
-        " && connection.isQuiet()",
+        "log/Idle.java",
+        " && isQuiet(kept.channel())",
         "",
-        CLIENT,
+        (*CLIENT, *PRODUCER),
+    ),
+    JvmMutant(
+        "pipe-with-an-answer-on-its-way-is-handed-on",
+        "the next task's first answer is that of another one",
+        "log/Cluster.java",
+        "if (pipe.isIdle()) {",
+        "if (pipe != null) {",
+        PRODUCER,
+    ),
+    JvmMutant(
+        "each-task-opens-a-connection",
+        "a micro-batch waits for it, and each node for the end of the one before",
+        "log/TransactionalProducer.java",
+        "        pipes.values().forEach(cluster::leave);\n",
+        "        pipes.values().forEach(Pipe::close);\n",
+        PRODUCER,
+    ),
+    JvmMutant(
+        "idle-connections-are-kept-without-bound",
+        "an executor holds as many of each node as it ever had tasks",
+        "log/Idle.java",
+        "there.size() > COUNT_MAX ?",
+        "there.size() > 2 * COUNT_MAX ?",
+        PRODUCER,
     ),
     JvmMutant(
         "node-without-a-leader-is-believed",

@@ -9,6 +9,7 @@ import io.raftlake.spark.quorum.UnknownOutcomeException;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.channels.Selector;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.LinkedHashSet;
@@ -28,6 +29,8 @@ final class Cluster {
     /** A topic that no node knows may be about to appear for so long: nodes hear of topics one after another. */
     static final long UNKNOWN_TOPIC_GRACE_MS = 1_000;
 
+    private static final long CONNECT_MS_MAX = 3_000;
+
     /** What is cached of a topic is asked for again after so long. */
     private static final long AGE_NS_MAX = 300_000_000_000L;
 
@@ -39,7 +42,8 @@ final class Cluster {
     }
 
     private final List<InetSocketAddress> bootstrap;
-    private final Connections connections = new Connections();
+    private final Idle<Connection> idleConnections = new Idle<>();
+    private final Idle<Pipe> idlePipes = new Idle<>();
     private final Map<String, Known> topics = new ConcurrentHashMap<>();
     private volatile List<InetSocketAddress> nodes = List.of();
     private volatile Map<Integer, InetSocketAddress> byId = Map.of();
@@ -56,12 +60,33 @@ final class Cluster {
 
     // --- one node ----------------------------------------------------------------------------------------------------
 
-    /** The answer of this node. {@link Lost} where it gives none within so many ms. */
+    /**
+     * The answer of this node. {@link Lost} where it gives none within so many ms. A call has a connection for itself, so that no
+     * append waits behind a read that waits for records.
+     */
     ByteBuffer ask(InetSocketAddress node, Api api, Out body, long timeoutMs) throws IOException {
-        Connection connection = connections.take(node, timeoutMs);
+        Connection idle = idleConnections.take(node);
+        Connection connection = idle != null ? idle : Connection.open(node, Math.min(CONNECT_MS_MAX, timeoutMs));
         ByteBuffer answer = connection.ask(api, body, timeoutMs);
-        connections.give(connection);
+        idleConnections.give(connection);
         return answer;
+    }
+
+    /** A pipe to this node for who selects with this selector; {@link #leave} takes it back. */
+    Pipe pipe(InetSocketAddress node, Selector selector) throws IOException {
+        Pipe idle = idlePipes.take(node);
+        Pipe pipe = idle != null ? idle : Pipe.to(node);
+        pipe.register(selector);
+        return pipe;
+    }
+
+    /** Its user has closed the selector, and is done with it. */
+    void leave(Pipe pipe) {
+        if (pipe.isIdle()) {
+            idlePipes.give(pipe);
+        } else {
+            pipe.close();
+        }
     }
 
     /** How an answer is read, and what it may refuse. */

@@ -1,7 +1,6 @@
 package io.raftlake.spark.log;
 
 import io.raftlake.spark.quorum.Deadline;
-import java.io.Closeable;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.net.InetSocketAddress;
@@ -16,7 +15,7 @@ import java.nio.charset.StandardCharsets;
  * One connection to one node, for one thread at a time: a request, then its answer. It is closed by whatever goes wrong, so
  * that no answer is taken for that of a later request; the correlation id is compared all the same.
  */
-final class Connection implements Closeable {
+final class Connection implements Idle.Kept {
     /** No answer is larger: a first batch is given whole, whatever the bound, and nodes take none above 100 MiB. */
     static final int FRAME_BYTES_MAX = 110 << 20;
 
@@ -65,20 +64,18 @@ final class Connection implements Closeable {
         }
     }
 
-    InetSocketAddress address() {
+    @Override
+    public InetSocketAddress address() {
         return address;
     }
 
-    /** Whether nothing came and nobody closed it while nobody waited for an answer. */
-    boolean isQuiet() {
-        try {
-            return channel.isOpen() && channel.read(ByteBuffer.allocate(1)) == 0;
-        } catch (IOException broken) {
-            return false;
-        }
+    @Override
+    public SocketChannel channel() {
+        return channel;
     }
 
-    long usedAtNs() {
+    @Override
+    public long usedAtNs() {
         return usedAtNs;
     }
 

@@ -1,6 +1,5 @@
 package io.raftlake.spark.log;
 
-import java.io.Closeable;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
@@ -15,9 +14,10 @@ import java.util.List;
 
 /**
  * A connection to one node with many requests on their way. It never blocks: its owner selects, then calls {@link #work}. Answers
- * come in the order of the requests. After an exception it is of no use, and the owner closes it.
+ * come in the order of the requests. After an exception it is of no use, and the owner closes it. One owner after another may use
+ * it, each with a selector of its own.
  */
-final class Pipe implements Closeable {
+final class Pipe implements Idle.Kept {
     /** Who hears of answers, in the order of the requests. */
     interface Listener {
         /** {@code answer}: what stands behind the head, which is the listener's for the time of the call. */
@@ -31,7 +31,7 @@ final class Pipe implements Closeable {
 
     private final InetSocketAddress address;
     private final SocketChannel channel;
-    private final SelectionKey key;
+    private SelectionKey key;
     private final Deque<ByteBuffer> outgoing = new ArrayDeque<>();
     private final Deque<Sent> sent = new ArrayDeque<>();
     private final ByteBuffer size = ByteBuffer.allocate(4);
@@ -39,9 +39,15 @@ final class Pipe implements Closeable {
     private int correlation;
     private long heardAtNs;
 
-    Pipe(InetSocketAddress address, Selector selector) throws IOException {
+    private Pipe(InetSocketAddress address, SocketChannel channel) {
         this.address = address;
-        this.channel = SocketChannel.open();
+        this.channel = channel;
+        this.heardAtNs = System.nanoTime();
+    }
+
+    /** One that connects, or is about to. */
+    static Pipe to(InetSocketAddress address) throws IOException {
+        SocketChannel channel = SocketChannel.open();
         try {
             channel.configureBlocking(false);
             channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
@@ -49,17 +55,37 @@ final class Pipe implements Closeable {
             if (resolved.isUnresolved()) {
                 throw new IOException("the name cannot be looked up");
             }
-            boolean isOpen = channel.connect(resolved);
-            key = channel.register(selector, isOpen ? SelectionKey.OP_READ : SelectionKey.OP_CONNECT);
+            channel.connect(resolved);
+            return new Pipe(address, channel);
         } catch (IOException unreachable) {
-            close();
+            channel.close();
             throw unreachable;
         }
-        this.heardAtNs = System.nanoTime();
     }
 
-    InetSocketAddress address() {
+    /** Its owner selects with this from now on. */
+    void register(Selector selector) throws IOException {
+        key = channel.register(selector, channel.isConnected() ? SelectionKey.OP_READ : SelectionKey.OP_CONNECT);
+    }
+
+    @Override
+    public InetSocketAddress address() {
         return address;
+    }
+
+    @Override
+    public SocketChannel channel() {
+        return channel;
+    }
+
+    @Override
+    public long usedAtNs() {
+        return heardAtNs;
+    }
+
+    /** Whether all that was sent is answered, so that another owner may have it. */
+    boolean isIdle() {
+        return channel.isConnected() && sent.isEmpty() && outgoing.isEmpty() && frame == null && size.position() == 0;
     }
 
     /** {@code body} is sent by {@link #work}, and must not be changed until the answer is there. */

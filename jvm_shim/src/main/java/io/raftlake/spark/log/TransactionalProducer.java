@@ -196,7 +196,7 @@ public final class TransactionalProducer implements Closeable {
         try {
             Pipe open = pipes.get(leader);
             if (open == null) {
-                open = new Pipe(leader, selector);
+                open = cluster.pipe(leader, selector);
                 pipes.put(leader, open);
             }
             return open;
@@ -263,7 +263,8 @@ public final class TransactionalProducer implements Closeable {
 
     @Override
     public void close() throws IOException {
-        pipes.values().forEach(Pipe::close);
         selector.close();
+        pipes.values().forEach(cluster::leave);
+        pipes.clear();
     }
 }

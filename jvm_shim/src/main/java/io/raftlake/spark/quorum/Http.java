@@ -2,14 +2,6 @@ package io.raftlake.spark.quorum;
 
 import java.io.IOException;
 import java.io.InterruptedIOException;
-import java.net.ConnectException;
-import java.net.URI;
-import java.net.http.HttpClient;
-import java.net.http.HttpConnectTimeoutException;
-import java.net.http.HttpRequest;
-import java.net.http.HttpResponse;
-import java.nio.channels.UnresolvedAddressException;
-import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -23,7 +15,7 @@ import java.util.Set;
  * node said: a read goes to the next node, and a write is {@link Unknown} to the caller, who reads back. 507 with
  * Retry-After: room may come. Everything else of 4xx is final.
  *
- * <p>The leader that answered last is asked first by writes. All instances of a JVM share one pool of connections.
+ * <p>The leader that answered last is asked first by writes.
  */
 final class Http {
     /** A write was sent, and no node said what became of it. */
@@ -38,23 +30,10 @@ final class Http {
     /** One try ends after so long, so that a node that hangs does not use up the deadline. */
     private static final long ATTEMPT_MS_MAX = 15_000;
 
-    private static final int CONNECT_MS = 3_000;
-
     /** What a node answers to a write that it did not propose; 503 counts with Retry-After only. */
     private static final Set<Integer> NOT_PROPOSED = Set.of(400, 403, 404, 405, 408, 409, 413, 415, 421, 503, 507);
 
     private static final Set<Integer> PASSING = Set.of(500, 502, 503, 504);
-
-    /**
-     * HTTP/1.1, for nodes speak no other; redirects by hand, since the client drops bodies. Its own thread takes answers in,
-     * which are small and in memory: a pool of threads for that cost a commit 0.4 to 0.9 ms.
-     */
-    private static final HttpClient CLIENT = HttpClient.newBuilder()
-            .version(HttpClient.Version.HTTP_1_1)
-            .followRedirects(HttpClient.Redirect.NEVER)
-            .executor(Runnable::run)
-            .connectTimeout(Duration.ofMillis(CONNECT_MS))
-            .build();
 
     private final List<String> fronts;
     private int turn;
@@ -69,7 +48,7 @@ final class Http {
     }
 
     /** The answer to a read: 200 or 404. */
-    HttpResponse<byte[]> read(String target, Deadline deadline) throws IOException {
+    Answer read(String target, Deadline deadline) throws IOException {
         try {
             return send("GET", target, null, deadline);
         } catch (Unknown unknown) {
@@ -78,24 +57,25 @@ final class Http {
     }
 
     /** The answer to a transaction: 200 or 412, of a node. */
-    HttpResponse<byte[]> write(String target, byte[] body, Deadline deadline) throws IOException, Unknown {
+    Answer write(String target, byte[] body, Deadline deadline) throws IOException, Unknown {
         return send("POST", target, body, deadline);
     }
 
-    private HttpResponse<byte[]> send(String method, String target, byte[] body, Deadline deadline)
+    private Answer send(String method, String target, byte[] body, Deadline deadline)
             throws IOException, Unknown {
         boolean isWrite = body != null;
         Map<String, String> told = new LinkedHashMap<>();
         while (true) {
             String front = choose(isWrite);
-            HttpResponse<byte[]> answer = null;
+            Answer answer = null;
             try {
-                answer = CLIENT.send(request(method, front + target, body, deadline), HttpResponse.BodyHandlers.ofByteArray());
-            } catch (InterruptedException interrupted) {
-                throw interrupted("in " + method + " " + target);
-            } catch (ConnectException | HttpConnectTimeoutException | UnresolvedAddressException unreachable) {
-                told.put(front, "not reachable: " + reason(unreachable));
+                answer = Exchange.ask(front + target, body, Math.min(ATTEMPT_MS_MAX, deadline.remainingMs()));
+            } catch (Exchange.Unreachable unreachable) {
+                told.put(front, "not reachable: " + unreachable.getMessage());
             } catch (IOException lost) {
+                if (Thread.currentThread().isInterrupted()) {
+                    throw lost;
+                }
                 forget(front);
                 if (isWrite) {
                     throw new Unknown("sent to " + front + ", it had no answer: " + reason(lost));
@@ -108,10 +88,10 @@ final class Http {
             if (answer == null) {
                 forget(front);
             }
-            if (answer == null || answer.statusCode() != 307 || told.containsKey(front)) {
+            if (answer == null || answer.status() != 307 || told.containsKey(front)) {
                 deadline.pause();
             }
-            if (answer != null && answer.statusCode() == 307) {
+            if (answer != null && answer.status() == 307) {
                 // A second redirect of this node means that it does not know better: pause before the next one.
                 told.put(front, "307: " + leader + " leads");
             }
@@ -125,9 +105,9 @@ final class Http {
 
     /** Whether this answer is the one; if not, what to ask next is settled. */
     private boolean decides(
-            HttpResponse<byte[]> answer, String front, boolean isWrite, Map<String, String> told, Deadline deadline)
+            Answer answer, String front, boolean isWrite, Map<String, String> told, Deadline deadline)
             throws IOException, Unknown {
-        int status = answer.statusCode();
+        int status = answer.status();
         if (status == 200 || status == (isWrite ? 412 : 404)) {
             if (isWrite) {
                 lead(front);
@@ -136,11 +116,11 @@ final class Http {
         }
         String text = status + ": " + Json.errorText(answer.body());
         if (status == 307) {
-            lead(Answers.location(answer, isWrite));
+            lead(answer.leader(isWrite));
             return false;
         }
-        boolean hasRetryAfter = answer.headers().firstValue("retry-after").isPresent();
-        if (isWrite && (!NOT_PROPOSED.contains(status) || status == 503 && !hasRetryAfter || !Answers.isOfANode(answer))) {
+        boolean hasRetryAfter = answer.hasRetryAfter();
+        if (isWrite && (!NOT_PROPOSED.contains(status) || status == 503 && !hasRetryAfter || !answer.isOfANode())) {
             forget(front);
             throw new Unknown(front + " answered " + text);
         }
@@ -149,19 +129,8 @@ final class Http {
         }
         told.put(front, text);
         forget(front);
-        Answers.waitAsTold(answer, deadline);
+        answer.waitAsTold(deadline);
         return false;
-    }
-
-    private static HttpRequest request(String method, String uri, byte[] body, Deadline deadline) {
-        HttpRequest.Builder builder = HttpRequest.newBuilder(URI.create(uri))
-                .timeout(Duration.ofMillis(Math.max(1, Math.min(ATTEMPT_MS_MAX, deadline.remainingMs()))));
-        if (body == null) {
-            return builder.method(method, HttpRequest.BodyPublishers.noBody()).build();
-        }
-        return builder.header("content-type", "application/json")
-                .method(method, HttpRequest.BodyPublishers.ofByteArray(body))
-                .build();
     }
 
     // --- whom to ask -------------------------------------------------------------------------------------------------

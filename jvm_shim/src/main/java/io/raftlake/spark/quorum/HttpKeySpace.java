@@ -1,7 +1,6 @@
 package io.raftlake.spark.quorum;
 
 import java.io.IOException;
-import java.net.http.HttpResponse;
 import java.util.List;
 import java.util.Optional;
 
@@ -29,15 +28,15 @@ public final class HttpKeySpace implements KeySpace {
 
     @Override
     public Optional<Entry> get(String key) throws IOException {
-        HttpResponse<byte[]> answer = http.read("/v1/kv/" + escape(key), new Deadline(timeoutMs));
-        if (answer.statusCode() == 404) {
+        Answer answer = http.read("/v1/kv/" + escape(key), new Deadline(timeoutMs));
+        if (answer.status() == 404) {
             // Of a node: a proxy that knows no such page would make every file look absent.
-            if (!Answers.isOfANode(answer)) {
+            if (!answer.isOfANode()) {
                 throw new RefusedException(answer.uri() + " answered 404, and is no raftlake node");
             }
             return Optional.empty();
         }
-        String tag = answer.headers().firstValue("etag").orElse("");
+        String tag = answer.header("etag");
         if (!tag.matches("\"[1-9][0-9]{0,18}\"")) {
             throw new RefusedException(answer.uri() + " answered without a version");
         }
@@ -57,11 +56,11 @@ public final class HttpKeySpace implements KeySpace {
         if (request.values()) {
             target.append("&values=true");
         }
-        HttpResponse<byte[]> answer = http.read(target.toString(), new Deadline(timeoutMs));
-        if (answer.statusCode() == 404) {
+        Answer answer = http.read(target.toString(), new Deadline(timeoutMs));
+        if (answer.status() == 404) {
             throw new RefusedException(answer.uri() + " answered 404, and is no raftlake node");
         }
-        return Json.page(answer.body(), Answers.offset(answer) - 1);
+        return Json.page(answer.body(), answer.offset() - 1);
     }
 
     @Override
@@ -103,8 +102,8 @@ public final class HttpKeySpace implements KeySpace {
         }
     }
 
-    private static TxnResult result(HttpResponse<byte[]> answer) throws Http.Unknown {
-        if (answer.statusCode() == 412) {
+    private static TxnResult result(Answer answer) throws Http.Unknown {
+        if (answer.status() == 412) {
             TxnResult refused = Json.inTheWay(answer.body());
             if (refused == null) {
                 throw new Http.Unknown(answer.uri() + " answered 412 without the keys in the way");

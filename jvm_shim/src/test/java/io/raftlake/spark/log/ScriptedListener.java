@@ -175,6 +175,10 @@ public final class ScriptedListener implements AutoCloseable {
     /** As a node that restarts does. */
     public void closeConnections() throws IOException {
         for (Socket socket : open) {
+            // The close waits for the thread that reads from the socket, and clients are to see it now.
+            if (!socket.isClosed()) {
+                socket.shutdownOutput();
+            }
             socket.close();
         }
         open.clear();

@@ -122,6 +122,82 @@ class TransactionalProducerTest {
         }
     }
 
+    // --- connections go from one producer to the next ---
+
+    /** How many connections to the node one producer opens. The first one opens those that only ask, too. */
+    private int opensInOneTurn() throws IOException {
+        int before = node.connections();
+        try (TransactionalProducer producer = producer(Codec.NONE)) {
+            append(producer, "v");
+            producer.flush();
+            assertEquals(0, producer.retries());
+        }
+        return node.connections() - before;
+    }
+
+    @Test
+    void theNextProducerHasTheConnectionOfTheOneBefore() throws IOException {
+        assertTrue(opensInOneTurn() > 0);
+        assertEquals(List.of(0, 0), List.of(opensInOneTurn(), opensInOneTurn()));
+        assertEquals(List.of("v", "v", "v"), values());
+    }
+
+    @Test
+    void twoProducersAtOnceHaveAConnectionEach() throws IOException {
+        opensInOneTurn();
+        int before = node.connections();
+        try (TransactionalProducer first = producer(Codec.NONE); TransactionalProducer second = producer(Codec.NONE)) {
+            append(first, "v");
+            append(second, "v");
+            first.flush();
+            second.flush();
+            assertEquals(1, node.connections() - before);
+        }
+        assertEquals(0, opensInOneTurn());
+    }
+
+    @Test
+    void aConnectionOnWhichAnAnswerIsMissingIsNotUsedAgain() throws IOException {
+        opensInOneTurn();
+        node.next(Api.PRODUCE, Step.of(Step.What.SILENCE));
+        try (TransactionalProducer left = producer(Codec.NONE)) {
+            append(left, "left");
+        }
+        assertEquals(1, opensInOneTurn());
+    }
+
+    @Test
+    void aConnectionThatTheNodeHasClosedMeanwhileIsNotUsedAgain() throws IOException {
+        opensInOneTurn();
+        node.closeConnections();
+        assertTrue(opensInOneTurn() > 0);
+        assertEquals(List.of("v", "v"), values());
+    }
+
+    @Test
+    void fewConnectionsAreKept() throws IOException {
+        List<TransactionalProducer> producers = new ArrayList<>();
+        for (int number = 0; number < Idle.COUNT_MAX + 2; number++) {
+            producers.add(producer(Codec.NONE));
+            append(producers.get(number), "v");
+            producers.get(number).flush();
+        }
+        for (TransactionalProducer each : producers) {
+            each.close();
+        }
+        int before = node.connections();
+        producers.clear();
+        for (int number = 0; number < Idle.COUNT_MAX + 2; number++) {
+            producers.add(producer(Codec.NONE));
+            append(producers.get(number), "v");
+            producers.get(number).flush();
+        }
+        assertEquals(2, node.connections() - before);
+        for (TransactionalProducer each : producers) {
+            each.close();
+        }
+    }
+
     @Test
     void moreThanASocketTakesAtOnceArrivesWhole() throws IOException {
         node.next(Api.PRODUCE, Step.served(), Step.lostAfter());
