@@ -10,9 +10,43 @@ PARTS = ("connector.write.SinkPartsTest",)
 PRODUCER = ("log.TransactionalProducerTest",)
 SWEEPS = ("connector.write.LaterSweepTest",)
 NEXT = ("connector.write.NextProducersTest",)
+LIKELY = ("connector.write.LikelyPartitionsTest",)
 FACTORY = ("connector.write.SinkWriterFactoryTest",)
 
 SINK_MUTANTS = (
+    # --- transactions that begin before their tasks ---
+    JvmMutant(
+        "transaction-of-a-task-that-waits-begins-with-the-batch",
+        "its time limit is over before the task has a slot",
+        "connector/write/LikelyPartitions.java",
+        "task < Math.min(slots, before.size())",
+        "task < before.size()",
+        LIKELY,
+    ),
+    JvmMutant(
+        "transactions-begin-early-behind-a-long-batch",
+        "they wait for rows that take as long again",
+        "connector/write/LikelyPartitions.java",
+        "tookMs < SHORT_MS ? List.copyOf(reports) : List.of()",
+        "List.copyOf(reports)",
+        LIKELY,
+    ),
+    JvmMutant(
+        "report-of-a-task-names-all-partitions",
+        "the driver holds a million of them for each batch",
+        "connector/write/TaskReport.java",
+        "partitions.size() > PARTITIONS_MAX ? List.of() : ",
+        "",
+        LIKELY,
+    ),
+    JvmMutant(
+        "refused-begin-passes-for-done",
+        "a coordinator that was replaced is asked again and again",
+        "log/TransactionMessages.java",
+        "        for (Code code : codes) {\n            Refusal.unlessNone(code, null);\n        }\n",
+        "",
+        PRODUCER,
+    ),
     JvmMutant(
         "replaced-run-takes-the-sink-back",
         "two drivers of one query replace each other batch by batch",

@@ -54,6 +54,30 @@ final class TransactionMessages {
         return new Out().text(transactionalId).i32((int) transactionMs).i64(-1).i16(-1).noTags();
     }
 
+    static Out addPartitions(String transactionalId, ProducerId producer, List<Partition> partitions) {
+        Out out = new Out().text(transactionalId).i64(producer.id()).i16(producer.epoch());
+        return out.array(partitions, (topic, at) -> topic.text(at.topic()).uvarint(2).i32(at.partition())).noTags();
+    }
+
+    /** The first refusal of a partition. */
+    static Void addPartitions(ByteBuffer answer) throws IOException, Refusal {
+        List<Code> codes = new ArrayList<>();
+        In.answer(answer, "AddPartitionsToTxn", in -> {
+            in.i32();
+            return in.array(topic -> {
+                topic.text();
+                return topic.array(at -> {
+                    at.i32();
+                    return codes.add(at.code());
+                });
+            });
+        });
+        for (Code code : codes) {
+            Refusal.unlessNone(code, null);
+        }
+        return null;
+    }
+
     static Out list() {
         return new Out().texts(List.of(ONGOING)).texts(List.of()).noTags();
     }

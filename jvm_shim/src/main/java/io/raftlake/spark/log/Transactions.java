@@ -1,5 +1,6 @@
 package io.raftlake.spark.log;
 
+import io.raftlake.spark.log.Logs.Partition;
 import io.raftlake.spark.log.TransactionMessages.Described;
 import io.raftlake.spark.quorum.QuorumUnavailableException;
 import java.io.IOException;
@@ -83,6 +84,16 @@ public final class Transactions {
     public TransactionalProducer producer(String transactionalId, ProducerId producer, Codec codec, Patience patience)
             throws IOException {
         return new TransactionalProducer(cluster, transactionalId, producer, codec, patience);
+    }
+
+    /**
+     * Begins the transaction of a producer, which will probably append to these partitions: their leaders do not have to add them
+     * first. An append to another one adds that itself, and a transaction that nobody appends to holds no reader.
+     */
+    public void begin(String transactionalId, ProducerId producer, List<Partition> partitions, long timeoutMs) throws IOException {
+        Out request = TransactionMessages.addPartitions(transactionalId, producer, partitions);
+        coordinator.ask(Api.ADD_PARTITIONS_TO_TXN, request, tries("no early begin of '" + transactionalId + "'", timeoutMs),
+                TransactionMessages::addPartitions);
     }
 
     /** A producer without a transaction: each of its batches stands in the log once, and is visible at once. */

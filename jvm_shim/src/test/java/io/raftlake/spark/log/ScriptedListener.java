@@ -73,6 +73,9 @@ public final class ScriptedListener implements AutoCloseable {
     static final Partition AT = new Partition("t", 0);
 
     final List<Api> requests = new CopyOnWriteArrayList<>();
+    /** Partitions that were added to transactions: id, producer id, epoch and partition. */
+    final List<String> added = new CopyOnWriteArrayList<>();
+
     final List<Integer> connections = new CopyOnWriteArrayList<>();
     private final Map<Api, Queue<Step>> scripts = new EnumMap<>(Api.class);
     private final Map<Long, Deque<Last>> producers = new HashMap<>();
@@ -255,6 +258,7 @@ public final class ScriptedListener implements AutoCloseable {
         return switch (api) {
             case METADATA -> metadata(step);
             case INIT_PRODUCER_ID -> new Out().i32(0).i16(step.code().number()).i64(producerIds++).i16(0).noTags();
+            case ADD_PARTITIONS_TO_TXN -> addPartitions(in, step);
             case FIND_COORDINATOR -> new Out().i32(0).i16(step.code().number()).text(null).i32(1).text("127.0.0.1")
                     .i32(server.getLocalPort()).noTags();
             case LIST_TRANSACTIONS -> new Out().i32(0).i16(step.code().number()).texts(List.of())
@@ -288,6 +292,19 @@ public final class ScriptedListener implements AutoCloseable {
             row.i16(next == null ? Code.TRANSACTIONAL_ID_NOT_FOUND.number() : 0).text(id).text(state)
                     .i32(1).i64(0).i64(7).i16(3).array(unmarked, (topic, same) -> topic.text("t").uvarint(2).i32(0));
         }).noTags();
+    }
+
+    private Out addPartitions(In in, Step step) {
+        String id = in.text();
+        String producer = id + "/" + in.i64() + "/" + in.i16() + "/";
+        List<Partition> asked = new ArrayList<>();
+        in.array(topic -> {
+            String name = topic.text();
+            return topic.numbers().stream().map(number -> asked.add(new Partition(name, number))).toList();
+        });
+        asked.forEach(at -> added.add(producer + at));
+        return new Out().i32(0).array(asked, (topic, at) -> topic.text(at.topic())
+                .array(List.of(at), (one, same) -> one.i32(at.partition()).i16(step.code().number()))).noTags();
     }
 
     private Out createTopic(Step step) {

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.raftlake.spark.log.Logs.Partition;
 import io.raftlake.spark.log.ScriptedListener.Step;
 import io.raftlake.spark.log.Transactions.Open;
 import io.raftlake.spark.log.Transactions.Patience;
@@ -99,6 +100,17 @@ class TransactionalProducerTest {
             assertEquals(next, new ProducerId(producer.producerId(), producer.epoch()));
         }
         assertEquals(1, node.asked(Api.INIT_PRODUCER_ID));
+    }
+
+    @Test
+    void aTransactionMayBeginBeforeItsFirstAppend() throws IOException {
+        ProducerId next = transactions.nextOf("id", PATIENCE);
+        transactions.begin("id", next, List.of(AT, new Partition("u", 7)), 60_000);
+        String producer = "id/" + next.id() + "/" + next.epoch() + "/";
+        assertEquals(List.of(producer + AT, producer + new Partition("u", 7)), node.added);
+        node.next(Api.ADD_PARTITIONS_TO_TXN, Step.refused(Code.CONCURRENT_TRANSACTIONS), Step.refused(Code.PRODUCER_FENCED));
+        RefusedException late = assertThrows(RefusedException.class, () -> transactions.begin("id", next, List.of(AT), 60_000));
+        assertTrue(late.getMessage().startsWith("no early begin of 'id': PRODUCER_FENCED"), late.getMessage());
     }
 
     @ParameterizedTest

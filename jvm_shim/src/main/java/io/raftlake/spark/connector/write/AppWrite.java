@@ -5,6 +5,7 @@ import io.raftlake.spark.connector.read.Asking;
 import io.raftlake.spark.connector.write.SinkKeys.Committed;
 import io.raftlake.spark.connector.write.SinkKeys.Driver;
 import io.raftlake.spark.log.Ahead;
+import io.raftlake.spark.log.Logs.Partition;
 import io.raftlake.spark.log.ProducerId;
 import java.io.IOException;
 import java.io.InterruptedIOException;
@@ -12,6 +13,7 @@ import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
@@ -21,6 +23,9 @@ import org.slf4j.LoggerFactory;
 /** The driver's half of the batches of one app: who may write, and what becomes visible. */
 final class AppWrite {
     private static final Logger LOG = LoggerFactory.getLogger(AppWrite.class);
+
+    /** A begin that takes longer is of no use: the task begins itself. */
+    private static final long EARLY_MS_MAX = 1_000;
 
     /** How long a writer waits for partitions to show what it has committed. */
     private static final long SETTLE_MS_MAX = 5_000;
@@ -42,6 +47,8 @@ final class AppWrite {
             AppWrite::nowMs);
 
     private final NextProducers nextProducers = new NextProducers(AppWrite::nowMs);
+    private final LikelyPartitions likely = new LikelyPartitions();
+    private long begunAtMs;
 
     /** {@code hasNext}: a batch follows each batch. */
     AppWrite(SinkOptions options, String app, String run, String query, SinkProgress progress, boolean hasNext) {
@@ -66,6 +73,7 @@ final class AppWrite {
         awaitSweep();
         Standing known = following;
         following = null;
+        begunAtMs = nowMs();
         standing = known != null ? known : Asking.patiently(options.quorum().patience(), "the owner of the sink",
                 () -> client().ledger().enter(app, run, query, Driver.current()));
         return standing;
@@ -74,18 +82,41 @@ final class AppWrite {
     /** Those of the tasks of the batch that {@link #begin} has begun, as far as they were asked for. */
     Map<Integer, ProducerId> producers() {
         try {
-            return nextProducers.take();
+            Map<Integer, ProducerId> found = nextProducers.take();
+            int slots = SparkRun.slots();
+            found.forEach((task, producer) -> beginEarly(task, producer, likely.of(task, slots)));
+            return found;
         } catch (InterruptedIOException interrupted) {
             throw new UncheckedIOException(interrupted);
         }
     }
 
-    private void askForNextProducers(List<TaskReport> reports) {
-        long generation = standing.generation();
-        nextProducers.ask(TaskReport.tasksWithRows(reports), task -> {
-            String first = SinkKeys.appTransactionalId(app, generation, task, 0);
-            return client().transactions().nextOf(first, options.patience());
+    /** Beside Spark's own work until the task runs. What fails here the task does itself; what no task needs is swept. */
+    private void beginEarly(int task, ProducerId producer, List<Partition> partitions) {
+        if (partitions.isEmpty()) {
+            return;
+        }
+        String name = firstTransactionalId(task);
+        Ahead.of("the begin of " + name, () -> {
+            try {
+                client().transactions().begin(name, producer, partitions, EARLY_MS_MAX);
+            } catch (IOException error) {
+                LOG.debug("{} begins with its first row: {}", name, error.getMessage());
+            }
+            return null;
         });
+    }
+
+    private String firstTransactionalId(int task) {
+        return SinkKeys.appTransactionalId(app, standing.generation(), task, 0);
+    }
+
+    private void askForNextProducers(List<TaskReport> reports) {
+        Map<Integer, String> names = new TreeMap<>();
+        TaskReport.tasksWithRows(reports).forEach(task -> names.put(task, firstTransactionalId(task)));
+        nextProducers.ask(List.copyOf(names.keySet()),
+                task -> client().transactions().nextOf(names.get(task), options.patience()));
+        likely.note(reports, nowMs() - begunAtMs);
     }
 
     /**

@@ -5,6 +5,7 @@ import io.raftlake.spark.log.TransactionalProducer;
 import io.raftlake.spark.log.Transactions;
 import io.raftlake.spark.quorum.RefusedException;
 import java.io.IOException;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -13,7 +14,8 @@ import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
 /**
- * One attempt of a task: its rows under a transaction of its own, which begins with the first row that is sent.
+ * One attempt of a task: its rows under a transaction of its own, which begins with the first row that is sent,
+ * or with the batch ({@link LikelyPartitions}).
  *
  * <p>Memory is bounded by the bytes that are gathered and those on their way. The rows of a task keep their order within a
  * partition. Whether the transaction is committed is the driver's matter.
@@ -113,7 +115,8 @@ final class SinkWriter implements DataWriter<InternalRow> {
         Map<String, Long> rows = new TreeMap<>();
         producer.appended().forEach(each -> rows.merge(each.at().topic(), each.records(), Long::sum));
         Ending ending = new Ending(producer.producerId(), producer.epoch());
-        return new TaskReport(ending, task.transactionalId(), rows).message();
+        List<Partition> partitions = producer.appended().stream().map(TransactionalProducer.Appended::at).toList();
+        return new TaskReport(ending, task.transactionalId(), rows, partitions).message();
     }
 
     @Override

@@ -42,6 +42,11 @@ final class SparkRun {
                 ? OptionalLong.of(trigger.batchDurationMs()) : OptionalLong.empty();
     }
 
+    /** How many tasks run at a time. */
+    static int slots() {
+        return org.apache.spark.sql.SparkSession.active().sparkContext().defaultParallelism();
+    }
+
     private static String property(String name) {
         String value = org.apache.spark.sql.SparkSession.active().sparkContext().getLocalProperty(name);
         return value == null ? "" : value;

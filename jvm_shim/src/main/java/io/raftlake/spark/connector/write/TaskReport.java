@@ -1,5 +1,6 @@
 package io.raftlake.spark.connector.write;
 
+import io.raftlake.spark.log.Logs.Partition;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
@@ -23,8 +24,19 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMe
  * @param ending its transaction; null: the task had no rows, or left them out
  * @param transaction its transactional id, else empty
  * @param rows appended, by topic
+ * @param partitions where these rows are; nothing where they are many
  */
-record TaskReport(Ending ending, String transaction, Map<String, Long> rows) {
+record TaskReport(Ending ending, String transaction, Map<String, Long> rows, List<Partition> partitions) {
+    private static final int PARTITIONS_MAX = 4;
+
+    TaskReport {
+        partitions = partitions.size() > PARTITIONS_MAX ? List.of() : List.copyOf(partitions);
+    }
+
+    TaskReport(Ending ending, String transaction, Map<String, Long> rows) {
+        this(ending, transaction, rows, List.of());
+    }
+
     WriterCommitMessage message() {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream(128);
         try (DataOutputStream out = new DataOutputStream(bytes)) {
@@ -36,6 +48,11 @@ record TaskReport(Ending ending, String transaction, Map<String, Long> rows) {
             for (Map.Entry<String, Long> each : rows.entrySet()) {
                 out.writeUTF(each.getKey());
                 out.writeLong(each.getValue());
+            }
+            out.writeInt(partitions.size());
+            for (Partition at : partitions) {
+                out.writeUTF(at.topic());
+                out.writeInt(at.partition());
             }
         } catch (IOException impossible) {
             throw new UncheckedIOException(impossible);
@@ -63,7 +80,11 @@ record TaskReport(Ending ending, String transaction, Map<String, Long> rows) {
             for (int left = in.readInt(); left > 0; left--) {
                 rows.put(in.readUTF(), in.readLong());
             }
-            return new TaskReport(hasRows ? ending : null, transaction, rows);
+            List<Partition> partitions = new ArrayList<>();
+            for (int left = in.readInt(); left > 0; left--) {
+                partitions.add(new Partition(in.readUTF(), in.readInt()));
+            }
+            return new TaskReport(hasRows ? ending : null, transaction, rows, partitions);
         } catch (IOException damaged) {
             throw new UncheckedIOException(damaged);
         }
