@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import DeletePrefix, EndTxn, Put, Txn, decode
-from raftlake.kv.keys import TRANSACTIONS_PREFIX
+from raftlake.kv.keys import RESERVED_PREFIX, TRANSACTIONS_PREFIX
 from raftlake.kv.machine import Entry, StateMachine, TxnResult
 from raftlake.raft.types import NodeId
 from raftlake.replica.reserved_rules import ReservedRules
@@ -369,6 +369,9 @@ def replay(
                     _note_deleted(histories, operation.prefix, record.offset)
             elif result.succeeded and not isinstance(operation, EndTxn):
                 entry = Entry(operation.value, record.offset) if isinstance(operation, Put) else None
+                if operation.key.startswith(RESERVED_PREFIX):
+                    # Their rules may keep the value that stood there, under the new version.
+                    entry = machine.get(operation.key)
                 histories.setdefault(operation.key, []).append((record.offset, entry))
         # What the end of a producer's transaction changes is not in the command, but under the key of the transaction.
         for change in machine.changes_since(TRANSACTIONS_PREFIX, record.offset - 1):

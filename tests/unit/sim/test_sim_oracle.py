@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn, encode
+from raftlake.kv.keys import STARTS_PREFIX, TOPICS_PREFIX
 from raftlake.kv.machine import Entry, TxnResult
 from raftlake.raft.types import NodeId
+from raftlake.replica.reserved import Topic
 from raftlake.sim.invariants import Violation
 from raftlake.sim.oracle import MARK_PREFIX, Oracle, Shown, replay
 from raftlake.wire.batches import Record
+from raftlake.wire.ids import id_to_text
 
 
 def log_of(*values: bytes, start: int = 1) -> list[Record]:
@@ -249,6 +252,17 @@ def test_an_unknown_change_may_be_there_or_not_but_not_twice() -> None:
     Oracle(1).check_kv([])
     with pytest.raises(Violation, match="applied twice"):
         Oracle(1).check_kv(metadata_log(put(b"1"), put(b"1")))
+
+
+def test_a_replay_knows_what_the_rules_of_a_reserved_key_make_of_a_change() -> None:
+    """Seed 1130001634: deletions of records up to 38 and to 23 were committed in this order, and the value stayed at 38."""
+    topic_id = bytes(range(16))
+    topic = Put(TOPICS_PREFIX + "t", Topic("t", topic_id, 1, {}).encode())
+    key = f"{STARTS_PREFIX}{id_to_text(topic_id)}/0"
+    starts = [Put(key, b'{"offset":%d,"recovery":""}' % offset) for offset in (38, 23)]
+    _, _, histories = replay(metadata_log(*(Txn((), (each,)) for each in (topic, *starts))))
+    assert [(at, entry and entry.value) for at, entry in histories[key]] == [(6, starts[0].value), (7, starts[0].value)]
+    assert [entry and entry.version for _, entry in histories[key]] == [6, 7]
 
 
 def test_a_replay_knows_deletions() -> None:
