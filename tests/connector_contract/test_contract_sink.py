@@ -244,6 +244,41 @@ def test_a_producer_is_asked_for_once_a_batch_and_before_it(
     assert epoch() < batches + batches // 2, "a task that asks, too, makes it twice as many"
 
 
+def test_a_transaction_that_began_before_a_task_without_rows_is_aborted(
+    both: dict[str, Connector], client: Client, topic: Topic, tmp_path: Path
+) -> None:
+    """Behind a short batch transactions begin with the next one. Only such a one can be left open by a task without rows."""
+    connector, source, target = both[JAVA], topic(1), topic(1)
+    client.append(source, b"row")
+    reader = connector.spark.readStream.format(JAVA).option("kafka.bootstrap.servers", connector.servers)
+    rows = (
+        reader.option("subscribe", source).option("startingOffsets", "earliest").load().where("value = cast('row' as binary)")
+    )
+    writer = rows.select("value").writeStream.format(JAVA).option("kafka.bootstrap.servers", connector.servers)
+    query = writer.option("topic", target).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        owner = client.kv.get(keys.owner_key(str(query.id)))
+        assert owner is not None
+        name = f"{keys.TRANSACTIONS}a.{query.id}.{keys.decode_owner(owner.value).generation}.0.0"
+        written = 1
+
+        def has_begun_early() -> bool:
+            nonlocal written
+            for value in (b"row", b"no row"):
+                client.append(source, value)
+                query.processAllAvailable()
+            written += 1
+            wait_until(lambda: not client.open_transactions(name), "the end of all transactions", QUERY_TIMEOUT_S)
+            return client.describe_transaction(name).state == "CompleteAbort"
+
+        # The first batches take longer than a second.
+        wait_until(has_begun_early, "a transaction that begins before its task", QUERY_TIMEOUT_S)
+    finally:
+        query.stop()
+    assert values(connector, target) == ["row"] * written
+
+
 def test_a_batch_that_spark_repeats_is_not_written_again(
     connector: Connector, client: Client, topic: Topic, tmp_path: Path
 ) -> None:

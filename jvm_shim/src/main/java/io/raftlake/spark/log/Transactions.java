@@ -90,7 +90,8 @@ public final class Transactions {
      * Begins the transaction of a producer, which will probably append to these partitions: their leaders do not have to add them
      * first. An append to another one adds that itself, and a transaction that nobody appends to holds no reader.
      */
-    public void begin(String transactionalId, ProducerId producer, List<Partition> partitions, long timeoutMs) throws IOException {
+    public void begin(String transactionalId, ProducerId producer, List<Partition> partitions, long timeoutMs)
+            throws IOException {
         Out request = TransactionMessages.addPartitions(transactionalId, producer, partitions);
         coordinator.ask(Api.ADD_PARTITIONS_TO_TXN, request, tries("no early begin of '" + transactionalId + "'", timeoutMs),
                 TransactionMessages::addPartitions);

@@ -1,7 +1,6 @@
 package io.raftlake.spark.quorum;
 
 import java.io.IOException;
-import java.io.InterruptedIOException;
 import java.net.ConnectException;
 import java.net.Socket;
 import java.nio.ByteBuffer;
@@ -56,7 +55,10 @@ final class Exchange {
 
     private static CloseableHttpClient client() {
         PoolingHttpClientConnectionManager pool = new PoolingHttpClientConnectionManager(
-                RegistryBuilder.<ConnectionSocketFactory>create().register("http", new Plain()).register("https", new Tls()).build(),
+                RegistryBuilder.<ConnectionSocketFactory>create()
+                        .register("http", new Plain())
+                        .register("https", new Tls())
+                        .build(),
                 (route, config) -> new Kept(route.toString()));
         pool.setMaxTotal(CONNECTIONS_MAX);
         pool.setDefaultMaxPerRoute(CONNECTIONS_MAX);
@@ -75,8 +77,8 @@ final class Exchange {
     }
 
     /**
-     * The answer to a GET, or with a body to a POST of JSON. {@link Unreachable} where nothing was sent; another IOException where
-     * no answer came, within so many ms of silence; InterruptedIOException for a thread that was interrupted.
+     * The answer to a GET, or with a body to a POST of JSON. {@link Unreachable} where nothing was sent; another IOException
+     * where no answer came, within so many ms of silence; InterruptedIOException for a thread that was interrupted.
      */
     static Answer ask(String uri, byte[] body, long silenceMs) throws IOException {
         HttpRequestBase request = request(uri, body);
@@ -98,10 +100,12 @@ final class Exchange {
             return new Answer(uri, answer.getStatusLine().getStatusCode(), headers, told);
         } catch (IOException broken) {
             if (Thread.currentThread().isInterrupted()) {
-                throw new InterruptedIOException("interrupted in " + request.getMethod() + " " + uri);
+                throw Http.interrupted("in " + request.getMethod() + " " + uri);
             }
             if (context.getAttribute(HttpClientContext.HTTP_REQ_SENT) == null) {
-                throw new Unreachable(reason(broken), broken);
+                // Apache's own text of a refused connection names the node, which the caller does too.
+                boolean isRefused = broken instanceof ConnectException && broken.getCause() != null;
+                throw new Unreachable(Http.reason(isRefused ? broken.getCause() : broken), broken);
             }
             throw broken;
         }
@@ -114,12 +118,6 @@ final class Exchange {
         HttpPost post = new HttpPost(uri);
         post.setEntity(new ByteArrayEntity(body, ContentType.APPLICATION_JSON));
         return post;
-    }
-
-    /** Apache's own text of a refused connection names the node, which the caller does too. */
-    private static String reason(IOException error) {
-        Throwable said = error instanceof ConnectException && error.getCause() != null ? error.getCause() : error;
-        return said.getMessage() == null ? said.getClass().getSimpleName() : said.getMessage();
     }
 
     /** Threads that wait for such a socket can be interrupted, as Spark does with those of a query that it stops. */

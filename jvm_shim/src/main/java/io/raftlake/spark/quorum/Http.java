@@ -73,6 +73,7 @@ final class Http {
             } catch (Exchange.Unreachable unreachable) {
                 told.put(front, "not reachable: " + unreachable.getMessage());
             } catch (IOException lost) {
+                // Answers that do not come in time are exceptions of the same class as an interrupt.
                 if (Thread.currentThread().isInterrupted()) {
                     throw lost;
                 }
@@ -154,7 +155,7 @@ final class Http {
 
     // --- texts -------------------------------------------------------------------------------------------------------
 
-    private static String reason(Exception error) {
+    static String reason(Throwable error) {
         return error.getMessage() == null ? error.getClass().getSimpleName() : error.getMessage();
     }
 

@@ -13,7 +13,6 @@ import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
@@ -96,7 +95,7 @@ final class AppWrite {
         if (partitions.isEmpty()) {
             return;
         }
-        String name = firstTransactionalId(task);
+        String name = firstTransactionalId(standing.generation(), task);
         Ahead.of("the begin of " + name, () -> {
             try {
                 client().transactions().begin(name, producer, partitions, EARLY_MS_MAX);
@@ -107,16 +106,15 @@ final class AppWrite {
         });
     }
 
-    private String firstTransactionalId(int task) {
-        return SinkKeys.appTransactionalId(app, standing.generation(), task, 0);
+    private void askForNextProducers(List<TaskReport> reports) {
+        long generation = standing.generation();
+        nextProducers.ask(TaskReport.tasksWithRows(reports),
+                task -> client().transactions().nextOf(firstTransactionalId(generation, task), options.patience()));
     }
 
-    private void askForNextProducers(List<TaskReport> reports) {
-        Map<Integer, String> names = new TreeMap<>();
-        TaskReport.tasksWithRows(reports).forEach(task -> names.put(task, firstTransactionalId(task)));
-        nextProducers.ask(List.copyOf(names.keySet()),
-                task -> client().transactions().nextOf(names.get(task), options.patience()));
-        likely.note(reports, nowMs() - begunAtMs);
+    /** Of the first attempt of a task. */
+    private String firstTransactionalId(long generation, int task) {
+        return SinkKeys.appTransactionalId(app, generation, task, 0);
     }
 
     /**
@@ -199,6 +197,7 @@ final class AppWrite {
         following = outcome.following();
         if (hasNext) {
             askForNextProducers(reports);
+            likely.note(reports, nowMs() - begunAtMs);
         }
         LOG.info("batch {} of {}: {} rows{}", number, app, batch.rows(), outcome.isNews() ? "" : " were visible already");
         show(batch, reports, commitNs);

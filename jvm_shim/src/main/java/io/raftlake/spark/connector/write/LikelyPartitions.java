@@ -4,10 +4,11 @@ import io.raftlake.spark.log.Logs.Partition;
 import java.util.List;
 
 /**
- * Where the first tasks of a query's next batch will write: where they wrote in the batch before. Their transactions begin with the
- * batch then, while Spark still plans its tasks.
+ * Where the first tasks of a query's next batch will write: where they wrote in the batch before. Their transactions begin with
+ * the batch then, while Spark still plans its tasks.
  *
- * <p>The time limit of a transaction runs from its begin. So this is for short batches, and for tasks that do not wait for others.
+ * <p>The time limit of a transaction runs from its begin. So this is for short batches, and for tasks that do not wait for
+ * others.
  */
 final class LikelyPartitions {
     /** A batch that took longer does not gain from some ms. */

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import io.raftlake.spark.log.Logs.Partition;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
@@ -34,7 +35,8 @@ class LikelyPartitionsTest {
     @Test
     void aTaskThatWaitsForAnotherBeginsItself() {
         likely.note(List.of(wrote(FIRST), wrote(FIRST), wrote(FIRST)), 0);
-        assertEquals(List.of(List.of(FIRST), List.of(FIRST), List.of()), List.of(likely.of(0, 2), likely.of(1, 2), likely.of(2, 2)));
+        assertEquals(List.of(List.of(FIRST), List.of(FIRST), List.of()),
+                List.of(likely.of(0, 2), likely.of(1, 2), likely.of(2, 2)));
     }
 
     @Test
@@ -50,7 +52,7 @@ class LikelyPartitionsTest {
         List<Partition> four = List.of(FIRST, SECOND, new Partition("t", 1), new Partition("t", 2));
         TaskReport report = wrote(four.toArray(Partition[]::new));
         assertEquals(four, report.partitions());
-        assertEquals(List.of(report), TaskReport.of(new org.apache.spark.sql.connector.write.WriterCommitMessage[] {report.message()}));
+        assertEquals(List.of(report), TaskReport.of(new WriterCommitMessage[] {report.message()}));
         assertEquals(List.of(), wrote(FIRST, SECOND, FIRST, FIRST, FIRST).partitions());
     }
 }
