@@ -10,7 +10,8 @@
  * io.raftlake.spark.log.Messages} and {@link io.raftlake.spark.log.RecordMessages} (bodies of requests), {@link
  * io.raftlake.spark.log.Connection}, {@link io.raftlake.spark.log.Pipe} and {@link io.raftlake.spark.log.Idle} (sockets), {@link
  * io.raftlake.spark.log.Out} and {@link io.raftlake.spark.log.In} (bytes). {@link io.raftlake.spark.log.Ahead} asks before
- * somebody needs the answer. Knows no files and no state. Nothing of Kafka's own client is used: users bring a version of their own.
+ * somebody needs the answer. Knows no files and no state. Nothing of Kafka's own client is used: users bring a version of
+ * their own.
  *
  * <p>Invariants: an append that was told as done stands in the log once, on a majority. What may or may not have been appended
  * is told as {@link io.raftlake.spark.quorum.UnknownOutcomeException}. A connection serves one call at a time. Fetching and
