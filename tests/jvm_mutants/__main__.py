@@ -20,6 +20,7 @@ from tests.jvm_mutants.catalogue import JVM_MUTANTS, MAIN, PACKAGE, ROOT, TEST, 
 from tests.jvm_mutants.catalogue_live import LIVE_MUTANTS
 from tests.jvm_mutants.catalogue_log import LOG_MUTANTS
 from tests.jvm_mutants.catalogue_owner import OWNER_MUTANTS
+from tests.jvm_mutants.catalogue_plans import PLANS_MUTANTS
 from tests.jvm_mutants.catalogue_realtime import REAL_TIME_MUTANTS
 from tests.jvm_mutants.catalogue_sink import SINK_MUTANTS
 from tests.jvm_mutants.catalogue_source import SOURCE_MUTANTS
@@ -33,6 +34,7 @@ ALL = (
     *LIVE_MUTANTS,
     *LOG_MUTANTS,
     *OWNER_MUTANTS,
+    *PLANS_MUTANTS,
     *REAL_TIME_MUTANTS,
     *SINK_MUTANTS,
     *SOURCE_MUTANTS,

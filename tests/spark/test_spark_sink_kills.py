@@ -22,20 +22,24 @@ pytestmark = pytest.mark.cluster
 JOB = Path(__file__).with_name("sink_job.py")
 #: A driver on a busy machine, up to its first batch.
 START_S = 120
-#: The connectors of both drivers: a query may change between them.
+#: A checkpoint in the quorum. Others lie on the local disk.
+IN_QUORUM = "raftlake://killed/main"
+#: The connectors of both drivers: a query may change between them. And where the checkpoint lies.
 PAIRS = pytest.mark.parametrize(
-    ("before", "after"), [(PYTHON, PYTHON), (JAVA, JAVA), (PYTHON, JAVA)], ids=["python", "java", "python-java"]
+    ("before", "after", "checkpoint"),
+    [(PYTHON, PYTHON, None), (JAVA, JAVA, None), (PYTHON, JAVA, None), (JAVA, JAVA, IN_QUORUM)],
+    ids=["python", "java", "python-java", "java-checkpoint-in-quorum"],
 )
 
 
 class Driver(DriverProcess):
     """A driver process, and what it has told."""
 
-    def __init__(self, quorum: LocalQuorum, checkpoint: Path, name_of_format: str, directory: Path) -> None:
+    def __init__(self, quorum: LocalQuorum, checkpoint: str, name_of_format: str, directory: Path) -> None:
         # No PYSPARK_PYTHON, and no activated environment: `configure` has to do.
         environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
         environment["PATH"] = "/usr/local/bin:/usr/bin:/bin"
-        arguments = (quorum.bootstrap_servers, str(checkpoint), name_of_format)
+        arguments = (quorum.bootstrap_servers, checkpoint, name_of_format)
         super().__init__(JOB, *arguments, directory=directory, environment=environment)
 
     def stop(self) -> str:
@@ -65,6 +69,7 @@ class Story:
     def __init__(self, quorum: LocalQuorum, client: Client, directory: Path, drivers: list[Driver]) -> None:
         self.quorum = quorum
         self.client = client
+        self.checkpoint = str(directory / "checkpoint")
         self._directory = directory
         self._drivers = drivers
         client.create_topic("in", 3)
@@ -77,8 +82,7 @@ class Story:
         self.values += more
 
     def start(self, name: str, name_of_format: str) -> Driver:
-        checkpoint, directory = self._directory / "checkpoint", self._directory / name
-        self._drivers.append(Driver(self.quorum, checkpoint, name_of_format, directory))
+        self._drivers.append(Driver(self.quorum, self.checkpoint, name_of_format, self._directory / name))
         return self._drivers[-1]
 
     def committed(self) -> dict[str, Any]:
@@ -104,8 +108,11 @@ def story(own_quorum: LocalQuorum, tmp_path: Path, drivers: list[Driver]) -> Ite
 
 
 @PAIRS
-def test_a_batch_whose_driver_dies_behind_its_commit_is_not_written_again(story: Story, before: str, after: str) -> None:
+def test_a_batch_whose_driver_dies_behind_its_commit_is_not_written_again(
+    story: Story, before: str, after: str, checkpoint: str | None
+) -> None:
     """Spark has not noted the batch down, and repeats it."""
+    story.checkpoint = checkpoint or story.checkpoint
     story.append(60)
     first = story.start("first", before)
     wait_until(lambda: story.committed()["batch"] >= 1, "two batches of the first driver", START_S)
@@ -121,7 +128,10 @@ def test_a_batch_whose_driver_dies_behind_its_commit_is_not_written_again(story:
 
 
 @PAIRS
-def test_a_driver_that_wakes_up_beside_a_newer_one_is_told_so(story: Story, before: str, after: str) -> None:
+def test_a_driver_that_wakes_up_beside_a_newer_one_is_told_so(
+    story: Story, before: str, after: str, checkpoint: str | None
+) -> None:
+    story.checkpoint = checkpoint or story.checkpoint
     story.append(20)
     first = story.start("first", before)
     story.wait_for_run(first)
@@ -134,6 +144,7 @@ def test_a_driver_that_wakes_up_beside_a_newer_one_is_told_so(story: Story, befo
     first.signal(signal.SIGCONT)
     wait_until(lambda: first.text("error") is not None, "the end of the first driver", START_S)
     told = first.text("error") or ""
-    assert f"no longer owns the sink of {first.text('query')}" in told or "CONCURRENT_STREAM_LOG_UPDATE" in told, told
+    ends = (f"no longer owns the sink of {first.text('query')}", "no longer owns this checkpoint", "CONCURRENT_STREAM_LOG_UPDATE")
+    assert any(each in told for each in ends), told
     story.append(20)
     story.require_all(second)

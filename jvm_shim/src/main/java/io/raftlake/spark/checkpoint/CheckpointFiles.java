@@ -2,6 +2,7 @@ package io.raftlake.spark.checkpoint;
 
 import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.fs.QuorumFiles;
+import io.raftlake.spark.log.Ahead;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.util.Arrays;
@@ -24,7 +25,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * change of the manager is fenced ({@link Ownership}). What the owner of the checkpoint knows of a directory, it does not ask
  * ({@link NewestBatch}), nor what it wrote into the log of a source ({@link WrittenFiles}). Calls on threads of users, who
  * begin or inspect queries, are not fenced. The file that ends a batch decides what a sink has written, where the sink asked for
- * it ({@link EpochEnds}).
+ * it ({@link EpochEnds}). The file that begins one may be committed beside what Spark does next ({@link BatchPlans}).
  */
 public final class CheckpointFiles implements CheckpointFileManager {
     private final RaftlakeFileSystem fileSystem;
@@ -64,6 +65,10 @@ public final class CheckpointFiles implements CheckpointFileManager {
             return fileSystem.files();
         }
         fenced.ownership().enter();
+        Optional<EpochEnds> ends = fenced.ownership().ends();
+        if (ends.isPresent()) {
+            ends.get().plans().await();
+        }
         return fenced.files();
     }
 
@@ -108,6 +113,9 @@ public final class CheckpointFiles implements CheckpointFileManager {
                 return new DecidingStream(deciding.createAtClose(file, false), ends.get(), outcome.get());
             }
             OutputStream out = files.createAtClose(file, overwriteIfPossible);
+            if (ends.isPresent() && ends.get().plans().areAwaited() && ends.get().isPlan(file)) {
+                return new PlanStream(out, file, ends.get().plans());
+            }
             Optional<Runnable> rest = ends.flatMap(each -> each.takeRest(file));
             return rest.isPresent()
                     ? new LastStream(out, rest.get()) : new AtomicStream(isOfSource(file) ? written.recording(file, out) : out);
@@ -214,6 +222,37 @@ public final class CheckpointFiles implements CheckpointFileManager {
         @Override
         public void cancel() {
             ((Abortable) underlyingStream()).abort();
+        }
+    }
+
+    /** The file that begins a batch: its commit goes on behind {@code close()}. */
+    private static final class PlanStream extends AtomicStream {
+        private final Path file;
+        private final BatchPlans plans;
+        private boolean isOver;
+
+        PlanStream(OutputStream out, Path file, BatchPlans plans) {
+            super(out);
+            this.file = file;
+            this.plans = plans;
+        }
+
+        @Override
+        public void close() throws IOException {
+            if (isOver) {
+                return;
+            }
+            isOver = true;
+            plans.begin(file.toString(), () -> {
+                super.close();
+                return null;
+            });
+        }
+
+        @Override
+        public void cancel() {
+            isOver = true;
+            super.cancel();
         }
     }
 

@@ -42,11 +42,13 @@ public final class EpochEnds {
     private record Left(long batch, Runnable rest) {}
 
     private static final String COMMITS = "commits";
+    private static final String OFFSETS = "offsets";
 
     /** A run's checkpoint keeps what is here: nothing is left of runs that are over. */
     private static final Map<String, WeakReference<EpochEnds>> OF_RUNS = new HashMap<>();
 
     private final Ownership owner;
+    private final BatchPlans plans = new BatchPlans();
     private Waiting waiting;
     private Left left;
 
@@ -91,6 +93,16 @@ public final class EpochEnds {
         }
         owner.confirm();
         return false;
+    }
+
+    /** How the batches of the run begin. */
+    public BatchPlans plans() {
+        return plans;
+    }
+
+    /** Whether this file of the checkpoint is the plan of a batch. */
+    boolean isPlan(Path file) {
+        return owner.isIn(OFFSETS, file) && NewestBatch.isBatch(file.getName());
     }
 
     /** From the sink's commit: how the batch is decided. */

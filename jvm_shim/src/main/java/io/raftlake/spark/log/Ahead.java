@@ -3,6 +3,7 @@ package io.raftlake.spark.log;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.util.List;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -56,6 +57,8 @@ public final class Ahead<T> {
                 throw error;
             }
             throw new IOException(failed.getCause().getMessage(), failed.getCause());
+        } catch (CancellationException cancelled) {
+            throw new InterruptedIOException("another thread that waited for " + what + " was interrupted");
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
             brought.cancel(true);

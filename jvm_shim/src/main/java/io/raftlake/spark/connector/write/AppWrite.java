@@ -78,6 +78,19 @@ final class AppWrite {
         return standing;
     }
 
+    /** Last in front of the tasks of a batch: Spark's plan of it may be under way, where the checkpoint lies in a quorum. */
+    void awaitPlan() {
+        Optional<EpochEnds> ends = EpochEnds.of(query, run);
+        if (ends.isEmpty()) {
+            return;
+        }
+        try {
+            ends.get().plans().awaitInFrontOfTasks();
+        } catch (IOException error) {
+            throw new UncheckedIOException(error.getMessage(), error);
+        }
+    }
+
     /** Those of the tasks of the batch that {@link #begin} has begun, as far as they were asked for. */
     Map<Integer, ProducerId> producers() {
         try {

@@ -1,6 +1,8 @@
 package io.raftlake.spark.connector.write;
 
 import io.raftlake.spark.checkpoint.EpochEnds;
+import io.raftlake.spark.log.ProducerId;
+import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
@@ -55,9 +57,12 @@ final class SinkStreamingWrite implements StreamingWrite {
             return new RealTimeWriterFactory(options, columns, app.beginEpoch(SparkRun.batch()));
         }
         Standing standing = app.begin();
-        return isRealTime
-                ? new RealTimeWriterFactory(options, columns, null)
-                : new SinkWriterFactory(options, columns, standing, null, app.producers());
+        if (isRealTime) {
+            return new RealTimeWriterFactory(options, columns, null);
+        }
+        Map<Integer, ProducerId> producers = app.producers();
+        app.awaitPlan();
+        return new SinkWriterFactory(options, columns, standing, null, producers);
     }
 
     @Override
