@@ -144,7 +144,11 @@ def test_a_driver_that_wakes_up_beside_a_newer_one_is_told_so(
     first.signal(signal.SIGCONT)
     wait_until(lambda: first.text("error") is not None, "the end of the first driver", START_S)
     told = first.text("error") or ""
-    ends = (f"no longer owns the sink of {first.text('query')}", "no longer owns this checkpoint", "CONCURRENT_STREAM_LOG_UPDATE")
+    ends = (
+        f"no longer owns the sink of {first.text('query')}",
+        "no longer owns this checkpoint",
+        "CONCURRENT_STREAM_LOG_UPDATE",
+    )
     assert any(each in told for each in ends), told
     story.append(20)
     story.require_all(second)
