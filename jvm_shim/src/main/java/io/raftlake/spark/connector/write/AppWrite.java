@@ -78,7 +78,7 @@ final class AppWrite {
         return standing;
     }
 
-    /** Last in front of the tasks of a batch: Spark's plan of it may be under way, where the checkpoint lies in a quorum. */
+    /** In front of all tasks of a batch: Spark's plan of it may be under way, where the checkpoint lies in a quorum. */
     void awaitPlan() {
         Optional<EpochEnds> ends = EpochEnds.of(query, run);
         if (ends.isEmpty()) {

@@ -86,7 +86,7 @@ public final class SinkBuilder implements SupportsTruncate, SupportsStreamingUpd
                 throw Errors.unsupportedOption(OptionNames.TXN_APP,
                         "a stream is known by its query id, and its batches by their numbers");
             }
-            return new SinkStreamingWrite(parsed, columns, queryId, sink);
+            return new SinkStreamingWrite(parsed, columns, queryId, sink).planned();
         }
 
         @Override

@@ -1,8 +1,6 @@
 package io.raftlake.spark.connector.write;
 
 import io.raftlake.spark.checkpoint.EpochEnds;
-import io.raftlake.spark.log.ProducerId;
-import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
@@ -50,6 +48,17 @@ final class SinkStreamingWrite implements StreamingWrite {
         this.app = sink.app(options, run, query);
     }
 
+    /**
+     * Spark has the batch optimized, and no task of it has begun. Some begin before Spark asks for writers: those of a sort, of a
+     * broadcast, and of the stages before the last one where Spark adapts the plan.
+     */
+    SinkStreamingWrite planned() {
+        if (!isRealTime) {
+            app.awaitPlan();
+        }
+        return this;
+    }
+
     /** Spark asks once per batch. */
     @Override
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
@@ -57,12 +66,9 @@ final class SinkStreamingWrite implements StreamingWrite {
             return new RealTimeWriterFactory(options, columns, app.beginEpoch(SparkRun.batch()));
         }
         Standing standing = app.begin();
-        if (isRealTime) {
-            return new RealTimeWriterFactory(options, columns, null);
-        }
-        Map<Integer, ProducerId> producers = app.producers();
-        app.awaitPlan();
-        return new SinkWriterFactory(options, columns, standing, null, producers);
+        return isRealTime
+                ? new RealTimeWriterFactory(options, columns, null)
+                : new SinkWriterFactory(options, columns, standing, null, app.producers());
     }
 
     @Override
