@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from connectorkit import JAVA, PYTHON, QUERY_TIMEOUT_S, Connector
 from pyspark_raftlake.ledger import Ledger
+from raftlake.client import NewRecord
 from raftlake.client import sink_keys as keys
 from raftlake.client.partitioner import murmur2
 from waitkit import wait_until
@@ -279,6 +281,37 @@ def test_a_transaction_that_began_before_a_task_without_rows_is_aborted(
     assert values(connector, target) == ["row"] * written
 
 
+def test_a_query_that_is_stopped_amid_a_batch_leaves_no_transaction_open(
+    both: dict[str, Connector], client: Client, topic: Topic, tmp_path: Path
+) -> None:
+    """Spark interrupts its threads then, and its tasks end later."""
+    connector, source, target = both[JAVA], topic(2), topic(1)
+
+    def hold(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield batch
+            if "last" in batch.column("value").to_pylist():
+                threading.Event().wait(QUERY_TIMEOUT_S)
+
+    reader = connector.spark.readStream.format(JAVA).option("kafka.bootstrap.servers", connector.servers)
+    lines = reader.option("subscribe", source).load().selectExpr("cast(value as string) as value")
+    writer = lines.mapInArrow(hold, lines.schema).writeStream.format(JAVA)
+    writer = writer.option("kafka.bootstrap.servers", connector.servers).option("topic", target)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        wait_until(lambda: query.status["message"].startswith("Waiting"), "the query waits for rows", QUERY_TIMEOUT_S)
+        for value in ["first", *("again" for _ in range(4)), "last"]:
+            client.append_many(source, [NewRecord(value=value.encode(), partition=partition) for partition in (0, 1)])
+            if value != "last":
+                query.processAllAvailable()
+        name = f"{keys.TRANSACTIONS}a.{query.id}."
+        wait_until(lambda: bool(client.open_transactions(name)), "transactions of the last batch", QUERY_TIMEOUT_S)
+    finally:
+        query.stop()
+    wait_until(lambda: not client.open_transactions(name), "the end of all transactions", QUERY_TIMEOUT_S)
+    assert values(connector, target) == ["again"] * 8 + ["first"] * 2
+
+
 def test_a_batch_that_spark_repeats_is_not_written_again(
     connector: Connector, client: Client, topic: Topic, tmp_path: Path
 ) -> None:
@@ -334,6 +367,7 @@ def test_results_of_aggregates_are_appended(both: dict[str, Connector], topic: T
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(QUERY_TIMEOUT_S), "the query has not ended"
     assert values(connector, name) == ["10"]
+    assert query.lastProgress["sink"]["description"] == f"raftlake[topic {name}]"
     told = query.lastProgress["sink"]["metrics"]
     assert told["rows"] == "1" and {"batch", "commitMs", "settleMs", "tasks"} <= set(told)
 

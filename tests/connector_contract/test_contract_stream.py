@@ -175,6 +175,7 @@ def test_the_lag_is_told(client: Client, append: Append, both: dict[str, Connect
     assert {source["description"] for source in sources} == {"raftlake[subscribe contract-lag]"}
     lags = [int(source["metrics"]["lag"]) for source in sources]
     assert lags[0] > 0 and lags[-1] == 0, lags
+    assert all(int(source["metrics"]["endsMs"]) >= 0 for source in sources)
     assert int(sources[0]["metrics"]["lag.contract-lag-0"]) + int(sources[0]["metrics"]["lag.contract-lag-1"]) == lags[0]
 
 

@@ -13,7 +13,18 @@ NEXT = ("connector.write.NextProducersTest",)
 LIKELY = ("connector.write.LikelyPartitionsTest",)
 FACTORY = ("connector.write.SinkWriterFactoryTest",)
 
+AHEAD = ("log.AheadTest",)
+
 SINK_MUTANTS = (
+    # --- a query that is stopped amid an abort ---
+    JvmMutant(
+        "interrupted-caller-takes-the-abort-with-it",
+        "readers of what is committed wait in front of open transactions for 15 minutes",
+        "log/Ahead.java",
+        "        } catch (InterruptedException interrupted) {\n            Thread.currentThread().interrupt();\n        }",
+        "        } catch (InterruptedException interrupted) {\n            brought.cancel(true);\n        }",
+        AHEAD,
+    ),
     # --- transactions that begin before their tasks ---
     JvmMutant(
         "transaction-of-a-task-that-waits-begins-with-the-batch",

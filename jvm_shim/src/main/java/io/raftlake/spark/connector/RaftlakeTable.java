@@ -121,6 +121,13 @@ public final class RaftlakeTable implements SupportsRead, SupportsWrite, Reports
         return new SinkBuilder(rows, info.queryId(), options(info.options(), OptionNames.TOPIC), sink);
     }
 
+    /** As the progress of a query shows its sink. */
+    @Override
+    public String toString() {
+        String name = topic != null ? topic.name() : new CaseInsensitiveStringMap(options).get(OptionNames.TOPIC);
+        return "raftlake[" + (name == null ? "topics that rows name" : "topic " + name) + "]";
+    }
+
     /** Of the last batch that a streaming query wrote. */
     @Override
     public Map<String, String> metrics() {

@@ -78,6 +78,17 @@ public final class Ahead<T> {
         }
     }
 
+    /** Waits until it is over, well or not. It goes on where the caller is interrupted, who stays so. */
+    public void awaitEnd() {
+        try {
+            brought.get();
+        } catch (ExecutionException | CancellationException failed) {
+            LOG.debug("{} failed", what, failed);
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     /** Nobody will ask any more. */
     public void cancel() {
         brought.cancel(true);

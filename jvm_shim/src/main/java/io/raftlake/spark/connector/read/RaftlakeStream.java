@@ -59,6 +59,7 @@ final class RaftlakeStream
     private TopicNotes notes;
     private PositionKeeper position;
     private boolean isRealTime;
+    private volatile long askedNs;
 
     /** Those that the tasks of the batch in real-time mode read. */
     private List<PlannedRange> reading = List.of();
@@ -101,7 +102,9 @@ final class RaftlakeStream
     public Offset latestOffset(Offset start, ReadLimit limit) {
         RaftlakeOffset from = RaftlakeOffset.of(start);
         finished(from.offsets());
+        long begunAtNs = System.nanoTime();
         SortedMap<TopicPartition, Long> end = planner.planEnd(from.offsets(), limit);
+        askedNs = System.nanoTime() - begunAtNs;
         return end.equals(from.offsets()) ? from : new RaftlakeOffset(end);
     }
 
@@ -239,7 +242,10 @@ final class RaftlakeStream
 
     // --- what is told ------------------------------------------------------------------------------------------------
 
-    /** How far the query is behind the ends of the last look, in offsets: by partition, and altogether. */
+    /**
+     * How far the query is behind the ends of the last look, in offsets: by partition, and altogether. And how long that look took,
+     * in which the quorum proves that nothing acknowledged before is missing.
+     */
     @Override
     public Map<String, String> metrics(Optional<Offset> latestConsumed) {
         Map<String, String> told = new TreeMap<>();
@@ -259,6 +265,7 @@ final class RaftlakeStream
         }
         told.put("lag", Long.toString(total));
         told.put("lagMax", Long.toString(largest));
+        told.put("endsMs", Long.toString(askedNs / NS_PER_MS));
         return told;
     }
 

@@ -264,8 +264,21 @@ final class AppWrite {
         }
     }
 
-    /** Aborts what the tasks have told of, as far as the quorum can be told; of the owner's batch also what killed tasks left. */
+    /**
+     * Aborts what the tasks have told of, as far as the quorum can be told; of the owner's batch also what killed tasks left. A
+     * query that is stopped interrupts its threads meanwhile, and some tasks of it end later: that is looked after all the same.
+     */
     void abort(WriterCommitMessage[] messages) {
+        Ahead.of("the abort of a batch of " + app, () -> {
+            abortNow(messages);
+            return null;
+        }).awaitEnd();
+        if (standing != null) {
+            sweeping.behindBatch();
+        }
+    }
+
+    private void abortNow(WriterCommitMessage[] messages) {
         try {
             client().leftovers().giveUp(TaskReport.endings(TaskReport.of(messages)));
             if (standing != null) {
