@@ -161,22 +161,29 @@ def test_too_little_is_waited_for(client: Client, append: Append, connector: Con
         query.stop()
 
 
-def test_the_lag_is_told(client: Client, append: Append, both: dict[str, Connector], tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_shuffled", [False, True])
+def test_the_lag_is_told(client: Client, append: Append, both: dict[str, Connector], tmp_path: Path, is_shuffled: bool) -> None:
     """By the connector in Java alone: Spark has no metrics of sources in Python."""
-    connector = both[JAVA]
-    client.create_topic("contract-lag", 2)
-    client.append_many("contract-lag", [NewRecord(value=b"v", partition=number % 2) for number in range(20)])
+    connector, name = both[JAVA], f"contract-lag-{is_shuffled}"
+    client.create_topic(name, 2)
+    client.append_many(name, [NewRecord(value=b"v", partition=number % 2) for number in range(20)])
     reader = connector.spark.readStream.format(JAVA).option("kafka.bootstrap.servers", connector.servers)
-    reader = reader.options(subscribe="contract-lag", startingOffsets="earliest", maxOffsetsPerTrigger="12")
-    writer = reader.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    reader = reader.options(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="12")
+    # A shuffle: Spark may adapt the plan, and reads in a stage of its own.
+    rows = reader.load().repartition(2, "offset") if is_shuffled else reader.load()
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(90)
     sources = [progress["sources"][0] for progress in query.recentProgress]
-    assert {source["description"] for source in sources} == {"raftlake[subscribe contract-lag]"}
+    assert {source["description"] for source in sources} == {f"raftlake[subscribe {name}]"}
     lags = [int(source["metrics"]["lag"]) for source in sources]
     assert lags[0] > 0 and lags[-1] == 0, lags
     assert all(int(source["metrics"]["endsMs"]) >= 0 for source in sources)
-    assert int(sources[0]["metrics"]["lag.contract-lag-0"]) + int(sources[0]["metrics"]["lag.contract-lag-1"]) == lags[0]
+    read = [source for source in sources if source["numInputRows"]]
+    assert len(read) >= 2 and all(int(source["metrics"]["bytesFetched"]) > 0 for source in read)
+    assert all(int(source["metrics"][each]) >= 0 for source in read for each in ("fetchWaitMs", "fetchRetries"))
+    assert not any("bytesFetched" in source["metrics"] for source in sources if not source["numInputRows"])
+    assert int(sources[0]["metrics"][f"lag.{name}-0"]) + int(sources[0]["metrics"][f"lag.{name}-1"]) == lags[0]
 
 
 @pytest.mark.parametrize("order", [(PYTHON, JAVA, PYTHON), (JAVA, PYTHON, JAVA)], ids=["python-java", "java-python"])

@@ -60,6 +60,7 @@ final class RaftlakeStream
     private PositionKeeper position;
     private boolean isRealTime;
     private volatile long askedNs;
+    private volatile boolean hasTasks;
 
     /** Those that the tasks of the batch in real-time mode read. */
     private List<PlannedRange> reading = List.of();
@@ -118,6 +119,7 @@ final class RaftlakeStream
         List<PlannedRange> tasks =
                 planner.planTasks(RaftlakeOffset.of(start).offsets(), RaftlakeOffset.of(end).offsets());
         note(tasks);
+        hasTasks = true;
         return tasks.toArray(InputPartition[]::new);
     }
 
@@ -243,8 +245,8 @@ final class RaftlakeStream
     // --- what is told ------------------------------------------------------------------------------------------------
 
     /**
-     * How far the query is behind the ends of the last look, in offsets: by partition, and altogether. And how long that look took,
-     * in which the quorum proves that nothing acknowledged before is missing.
+     * How far the query is behind the ends of the last look, in offsets: by partition, and altogether. How long that look took, in
+     * which the quorum proves that nothing acknowledged before is missing. And what the tasks of the batch have fetched, if any.
      */
     @Override
     public Map<String, String> metrics(Optional<Offset> latestConsumed) {
@@ -266,6 +268,11 @@ final class RaftlakeStream
         told.put("lag", Long.toString(total));
         told.put("lagMax", Long.toString(largest));
         told.put("endsMs", Long.toString(askedNs / NS_PER_MS));
+        if (hasTasks) {
+            hasTasks = false;
+            String query = SparkContext.getOrCreate().getLocalProperty(QUERY_ID);
+            BatchTotals.of(query, this).forEach((name, count) -> told.put(name, Long.toString(count)));
+        }
         return told;
     }
 

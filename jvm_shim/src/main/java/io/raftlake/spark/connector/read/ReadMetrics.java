@@ -6,6 +6,10 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
 /** What a task tells of its reading; Spark shows the sums of all tasks. */
 final class ReadMetrics {
+    static final String BYTES = "raftlakeBytesFetched";
+    static final String WAIT_MS = "raftlakeFetchWaitMs";
+    static final String RETRIES = "raftlakeFetchRetries";
+    private static final String RECORDS = "raftlakeRecords";
     private static final long NS_PER_MS = 1_000_000;
 
     private long bytes;
@@ -27,8 +31,8 @@ final class ReadMetrics {
     }
 
     CustomTaskMetric[] values() {
-        return new CustomTaskMetric[] {value("raftlakeBytesFetched", bytes), value("raftlakeFetchWaitMs", waitedNs / NS_PER_MS),
-            value("raftlakeFetchRetries", retries), value("raftlakeRecords", rows)};
+        return new CustomTaskMetric[] {value(BYTES, bytes), value(WAIT_MS, waitedNs / NS_PER_MS), value(RETRIES, retries),
+            value(RECORDS, rows)};
     }
 
     private static CustomTaskMetric value(String name, long value) {
@@ -54,7 +58,7 @@ final class ReadMetrics {
     public static final class BytesFetched extends CustomSumMetric {
         @Override
         public String name() {
-            return "raftlakeBytesFetched";
+            return BYTES;
         }
 
         @Override
@@ -67,7 +71,7 @@ final class ReadMetrics {
     public static final class FetchWait extends CustomSumMetric {
         @Override
         public String name() {
-            return "raftlakeFetchWaitMs";
+            return WAIT_MS;
         }
 
         @Override
@@ -80,7 +84,7 @@ final class ReadMetrics {
     public static final class FetchRetries extends CustomSumMetric {
         @Override
         public String name() {
-            return "raftlakeFetchRetries";
+            return RETRIES;
         }
 
         @Override
@@ -93,7 +97,7 @@ final class ReadMetrics {
     public static final class Records extends CustomSumMetric {
         @Override
         public String name() {
-            return "raftlakeRecords";
+            return RECORDS;
         }
 
         @Override
