@@ -67,8 +67,16 @@ PLANS_MUTANTS = (
         "plan-that-was-given-up-is-committed",
         "a batch is repeated that was never begun",
         "checkpoint/CheckpointFiles.java",
+        "                isOver = true;\n                super.cancel();",
+        "",
+        PLANS,
+    ),
+    JvmMutant(
+        "plan-under-way-is-given-up",
+        "the run goes on without the plan that it was told of",
+        "checkpoint/CheckpointFiles.java",
+        "            if (!isOver) {\n                isOver = true;\n                super.cancel();\n            }",
         "            isOver = true;\n            super.cancel();",
-        "            isOver = false;",
         PLANS,
     ),
     JvmMutant(

@@ -251,8 +251,10 @@ public final class CheckpointFiles implements CheckpointFileManager {
 
         @Override
         public void cancel() {
-            isOver = true;
-            super.cancel();
+            if (!isOver) {
+                isOver = true;
+                super.cancel();
+            }
         }
     }
 

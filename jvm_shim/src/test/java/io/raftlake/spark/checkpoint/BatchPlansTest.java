@@ -18,6 +18,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.function.Executable;
 
 /** When the plan of a batch is committed: beside Spark's work where a sink waits for it, and before its file is closed elsewhere. */
@@ -164,12 +165,16 @@ class BatchPlansTest {
     }
 
     @Test
+    @Timeout(value = 20, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
     void aPlanIsCommittedOnce() throws IOException {
         plans().awaitInFrontOfTasks();
         CancellableFSDataOutputStream out = written("offsets/0");
-        out.close();
-        out.close();
-        out.cancel();
+        // Not before the lock is free.
+        synchronized (owner) {
+            out.close();
+            out.close();
+            out.cancel();
+        }
         plans().awaitInFrontOfTasks();
         assertTrue(isThere("offsets/0"));
     }
