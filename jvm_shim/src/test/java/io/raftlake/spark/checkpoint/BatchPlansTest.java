@@ -10,11 +10,7 @@ import io.raftlake.spark.kit.Spaces;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.util.List;
-import java.util.Optional;
-import java.util.UUID;
 import java.util.concurrent.CountDownLatch;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -22,34 +18,11 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.function.Executable;
 
 /** When the plan of a batch is committed: beside Spark's work where a sink waits for it, and before its file is closed elsewhere. */
-class BatchPlansTest {
-    private static final String QUERY = "8d0e3b1c-query";
-
-    private final Configuration conf = Spaces.conf();
-    private final String pipeline = Spaces.newPipeline();
-    private final Path root = new Path("raftlake://" + pipeline + "/q");
+class BatchPlansTest extends CheckpointCase {
     private final Run run = driver("run");
     private CheckpointFiles offsets;
     private CheckpointFiles commits;
     private Ownership owner;
-
-    private static Run driver(String name) {
-        return new Run(name + "-" + UUID.randomUUID(), QUERY);
-    }
-
-    private Path at(String path) {
-        return new Path(root, path);
-    }
-
-    private CheckpointFiles files(Run of, String path) throws IOException {
-        return new CheckpointFiles(at(path), conf, absent -> Optional.ofNullable(of));
-    }
-
-    private CheckpointFiles started(Run of, String log) throws IOException {
-        CheckpointFiles files = files(of, log);
-        files.list(at(log));
-        return files;
-    }
 
     private CancellableFSDataOutputStream written(String path) throws IOException {
         CancellableFSDataOutputStream out = (path.startsWith("offsets") ? offsets : commits).createAtomic(at(path), false);
@@ -71,12 +44,7 @@ class BatchPlansTest {
 
     @BeforeEach
     void begin() throws IOException {
-        try (CancellableFSDataOutputStream out = files(null, ".").createAtomic(at("metadata"), false)) {
-            out.write(("{\"id\":\"" + QUERY + "\"}").getBytes());
-        }
-        for (String log : List.of("offsets", "commits", "sources/0")) {
-            files(null, log).mkdirs(at(log));
-        }
+        create("offsets", "commits", "sources/0");
         offsets = started(run, "offsets");
         commits = started(run, "commits");
         owner = Ownership.of(Spaces.SPACE, new CheckpointRoot(root, QUERY), run);

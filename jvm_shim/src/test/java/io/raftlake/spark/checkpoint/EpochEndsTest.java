@@ -15,9 +15,7 @@ import io.raftlake.spark.quorum.TxnResult;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Optional;
 import java.util.UUID;
-import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
@@ -25,12 +23,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /** What a sink has decided with the file that ends a batch, and what becomes of both where one of them cannot be. */
-class EpochEndsTest {
-    private static final String QUERY = "8d0e3b1c-query";
-
-    private final Configuration conf = Spaces.conf();
-    private final String pipeline = Spaces.newPipeline();
-    private final Path root = new Path("raftlake://" + pipeline + "/q");
+class EpochEndsTest extends CheckpointCase {
     private final Run run = driver("run");
     private final KeySpace space = Spaces.SPACE;
     private CheckpointFiles offsets;
@@ -68,24 +61,6 @@ class EpochEndsTest {
         }
     }
 
-    private static Run driver(String name) {
-        return new Run(name + "-" + UUID.randomUUID(), QUERY);
-    }
-
-    private Path at(String path) {
-        return new Path(root, path);
-    }
-
-    private CheckpointFiles files(Run of, String path) throws IOException {
-        return new CheckpointFiles(at(path), conf, absent -> Optional.ofNullable(of));
-    }
-
-    private CheckpointFiles started(Run of, String log) throws IOException {
-        CheckpointFiles files = files(of, log);
-        files.list(at(log));
-        return files;
-    }
-
     private static void write(CheckpointFiles files, Path path) throws IOException {
         CancellableFSDataOutputStream out = files.createAtomic(path, false);
         out.write(bytes(10));
@@ -98,11 +73,7 @@ class EpochEndsTest {
 
     @BeforeEach
     void begin() throws IOException {
-        try (CancellableFSDataOutputStream out = files(null, ".").createAtomic(at("metadata"), false)) {
-            out.write(("{\"id\":\"" + QUERY + "\"}").getBytes());
-        }
-        files(null, "offsets").mkdirs(at("offsets"));
-        files(null, "commits").mkdirs(at("commits"));
+        create("offsets", "commits");
         assertTrue(EpochEnds.of(QUERY, run.id()).isEmpty(), "nobody has taken the checkpoint yet");
         offsets = started(run, "offsets");
         commits = started(run, "commits");
