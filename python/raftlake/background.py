@@ -36,6 +36,9 @@ def stand_back() -> None:
 
     The process gets a session of its own: a Ctrl-C in the terminal of its node does not reach it.
     """
+    # Of a node that comes first (docs/operations.md): nothing below counts for a process with a real-time policy.
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     with contextlib.suppress(OSError):

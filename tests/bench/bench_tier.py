@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from bench_bulk import PARTITIONS, produce
@@ -40,6 +41,7 @@ BULK_BYTES = 200 << 20
 TIERED_BYTES = 1 << 30
 LOCAL_BYTES = 100 << 20
 FOLLOWED = "followed"
+LIVE = "live"
 
 
 def measure(directory: Path) -> Iterator[Result]:
@@ -101,42 +103,62 @@ def segment() -> bytes:
 # --- what uploads cost the live log -------------------------------------------------------------------------------------
 
 
-def live_appends(directory: Path) -> Result:
-    """The same appends while a bulk is uploaded from the same nodes, and where the nodes have no tier."""
+def live_appends(
+    directory: Path,
+    *,
+    prepare: Callable[[LocalQuorum], None] | None = None,
+    nodes: str = "",
+    ratio_at_most: float | None = 1.3,
+) -> Result:
+    """The same appends while a bulk is uploaded from the same nodes, and where the nodes have no tier.
+
+    Args:
+        directory: where the quorums and the tables go.
+        prepare: called with the quorum that uploads, before it has anything to upload.
+        nodes: how the nodes run, for the name of the result.
+        ratio_at_most: the budget of the ratio; None reports only.
+    """
     tier = {"tier.uri": str(directory / "tables"), "tier.flush.bytes": "33554432"}
     uploaded: list[int] = []
     with our_quorum(directory / "with", tier) as ours, our_quorum(directory / "without") as plain:
         for quorum in (ours, plain):
-            create_topic(quorum, "live", 1)
+            create_topic(quorum, LIVE, 1)
+        if prepare is not None:
+            prepare(ours)
+        bulks = (f"bulk-{number}" for number in count())
 
-        def p99(quorum: LocalQuorum, rounds: list[int]) -> float:
-            rounds.append(0)
-            topic = f"bulk-{len(rounds)}"
-            create_topic(quorum, topic, 4)
-            produce(quorum.bootstrap_servers, topic, BULK_BYTES)
+        def p99(quorum: LocalQuorum) -> float:
+            bulk = next(bulks)
+            create_topic(quorum, bulk, PARTITIONS)
+            produce(quorum.bootstrap_servers, bulk, BULK_BYTES)
             before = copied_bytes(quorum)
-            frame = produce_request("live", 0, bytes(100))
-            new = partial(ProduceConnection, frame, 1)
-            load = run_load(partition_address(quorum, "live"), new, connections=1, requests=APPENDS)
-            uploaded.append(copied_bytes(quorum) - before)
+            found = append_p99(quorum)
+            if quorum is ours:
+                uploaded.append(copied_bytes(quorum) - before)
             with Client(quorum.bootstrap_servers) as client:
-                client.delete_topic(topic)
-            return percentile(load.latencies_ms, 99)
+                client.delete_topic(bulk)
+            return found
 
-        ours_rounds, plain_rounds = list[int](), list[int]()
         return (
             Rounds()
-            .alternate(3, lambda: p99(ours, ours_rounds), lambda: p99(plain, plain_rounds))
+            .alternate(3, lambda: p99(ours), lambda: p99(plain))
             .result(
-                name="append p99 while history is uploaded",
+                name="append p99 while history is uploaded" + nodes,
                 unit="ms",
                 method=f"100 B, 1 in flight, {APPENDS:,} a round, right behind a bulk of {BULK_BYTES >> 20} MiB; the peer is a "
                 "quorum without a tier",
                 peer="no tier",
-                ratio_at_most=1.3,
-                details={"bytes_uploaded_meanwhile": [size for size in uploaded if size]},
+                ratio_at_most=ratio_at_most,
+                details={"bytes_uploaded_meanwhile": uploaded},
             )
         )
+
+
+def append_p99(quorum: LocalQuorum) -> float:
+    """Milliseconds of an append to the topic `live`, one at a time."""
+    new = partial(ProduceConnection, produce_request(LIVE, 0, bytes(100)), 1)
+    load = run_load(partition_address(quorum, LIVE), new, connections=1, requests=APPENDS)
+    return percentile(load.latencies_ms, 99)
 
 
 def copied_bytes(quorum: LocalQuorum) -> int:

@@ -20,6 +20,7 @@ import bench_history
 import bench_old_offsets
 import bench_pair
 import bench_partitions
+import bench_priority
 import bench_realtime
 import bench_restart
 import bench_snapshot
@@ -51,6 +52,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "snapshot": bench_snapshot.measure,
     "old-offsets": bench_old_offsets.measure,
     "tier": bench_tier.measure,
+    "priority": bench_priority.measure,
     "records": lambda _: bench_codec.measure(),
     "spark": spark,
     "spark-java": bench_spark_java.measure,

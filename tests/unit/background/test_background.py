@@ -9,6 +9,7 @@ import platform
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,14 +23,17 @@ _SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}
 #: From this kernel on a process may choose its slice.
 _SLICES_SINCE = (6, 12)
 _PROGRAM = """
-import json, os, signal
+import json, os, platform, signal, sys
 from pathlib import Path
 from raftlake.background import stand_back
+if sys.argv[1:]:
+    platform.machine = lambda: sys.argv[1]
 before = sorted(os.sched_getaffinity(0))
 stand_back()
 autogroup = Path("/proc/self/autogroup")
 print(json.dumps({
     "leads_session": os.getsid(0) == os.getpid(),
+    "policy": os.sched_getscheduler(0),
     "nice": os.getpriority(os.PRIO_PROCESS, 0),
     "autogroup": autogroup.read_text().split()[-1] if autogroup.exists() else None,
     "before": before,
@@ -42,10 +46,13 @@ input()
 class Process:
     """A process that stands back, until it is told to end."""
 
-    def __init__(self, processors: set[int] | None = None) -> None:
-        prepare = None if processors is None else lambda: os.sched_setaffinity(0, processors)
+    def __init__(self, prepare: Callable[[], None] | None = None, machine: tuple[str, ...] = ()) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=prepare
+            [sys.executable, "-c", _PROGRAM, *machine],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=prepare,
         )
         assert self.process.stdout is not None
         self.facts = json.loads(self.process.stdout.readline())
@@ -81,7 +88,7 @@ def test_the_first_of_its_processors_is_left_to_others() -> None:
 
 def test_a_process_with_one_processor_keeps_it() -> None:
     only = max(os.sched_getaffinity(0))
-    with Process({only}) as process:
+    with Process(lambda: os.sched_setaffinity(0, {only})) as process:
         assert process.facts["after"] == [only]
 
 
@@ -90,6 +97,29 @@ def test_a_process_with_one_processor_keeps_it() -> None:
 def test_its_slice_is_the_longest() -> None:
     with Process() as process:
         assert slice_ns(process.process.pid) == 100_000_000
+
+
+def take_round_robin() -> None:
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
+def may_take_round_robin() -> bool:
+    return (
+        subprocess.run(
+            [sys.executable, "-c", "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"],
+            stderr=subprocess.DEVNULL,
+        ).returncode
+        == 0
+    )
+
+
+@pytest.mark.parametrize("machine", [(), ("of another kind",)])
+def test_the_real_time_policy_of_its_node_is_laid_down(machine: tuple[str, ...]) -> None:
+    """That of systemd's `CPUSchedulingPolicy=rr`; also where the number of the call for slices is not known."""
+    if not may_take_round_robin():
+        pytest.skip("this user may not take a real-time policy")
+    with Process(take_round_robin, machine) as process:
+        assert process.facts["policy"] == os.SCHED_OTHER
 
 
 class Attributes:
