@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from pyspark_raftlake.offsets import OWN_TOPICS
 from raftlake.errors import ConfigError, RaftlakeError
 
 HOW_TO_GO_ON = (
@@ -172,7 +173,7 @@ def unreadable_table(uri: str, topic: str, reason: Exception, option_uri: str | 
 
 def missing_topics(missing: Iterable[str], existing: Iterable[str]) -> ConfigError:
     names = sorted(missing)
-    found = sorted(set(existing) - set(names))
+    found = sorted({topic for topic in existing if not topic.startswith(OWN_TOPICS)} - set(names))
     close = list(dict.fromkeys(topic for name in names for topic in get_close_matches(name, found, n=3, cutoff=0.6)))
     shown = [*close, *(topic for topic in found if topic not in close)][:TOPICS_SHOWN_MAX]
     listed = ", ".join(shown) or "none"

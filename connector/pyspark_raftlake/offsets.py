@@ -18,6 +18,8 @@ LATEST = -1
 EARLIEST = -2
 #: Only in questions to the nodes: the first offset on local disks; the last one in the remote tier, -1 without any.
 EARLIEST_LOCAL, LATEST_TIERED = -4, -5
+#: So begin the topics that raftlake keeps for itself: changes of state, large files of checkpoints.
+OWN_TOPICS = "__raftlake-"
 
 
 class TopicPartition(NamedTuple):

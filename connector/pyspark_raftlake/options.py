@@ -18,6 +18,7 @@ from pyspark_raftlake import option_names as names
 from pyspark_raftlake.offsets import (
     EARLIEST,
     LATEST,
+    OWN_TOPICS,
     AtOffsets,
     AtTimestamp,
     AtTimestamps,
@@ -121,7 +122,11 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """Topics whose whole name matches a regular expression; new ones are found while the query runs."""
+    """Topics whose whole name matches a regular expression; new ones are found while the query runs.
+
+    Those that raftlake keeps for itself match no expression but one that begins as they do: a stateful query of all topics
+    would read the changes of its own state, and so change it again.
+    """
 
     pattern: str
     option: ClassVar[str] = names.SUBSCRIBE_PATTERN
@@ -131,7 +136,8 @@ class SubscribePattern:
         return self.matches(partition.topic)
 
     def matches(self, topic: str) -> bool:
-        return re.fullmatch(self.pattern, topic) is not None
+        is_meant = not topic.startswith(OWN_TOPICS) or self.pattern.startswith(OWN_TOPICS)
+        return is_meant and re.fullmatch(self.pattern, topic) is not None
 
 
 @dataclass(frozen=True, slots=True)

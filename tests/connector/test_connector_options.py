@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from pyspark_raftlake import errors, option_names
-from pyspark_raftlake.offsets import AtOffsets, AtTimestamp, AtTimestamps, Earliest, Latest, TopicPartition
+from pyspark_raftlake.offsets import OWN_TOPICS, AtOffsets, AtTimestamp, AtTimestamps, Earliest, Latest, TopicPartition
 from pyspark_raftlake.options import (
     Assign,
     Consistency,
@@ -100,6 +100,28 @@ def test_the_ways_to_select() -> None:
     pattern = parse_source_options({**SERVERS, "subscribePattern": "ev.*"}).selection
     assert isinstance(pattern, SubscribePattern)
     assert [topic for topic in ("events", "ev", "old-events", "prev") if pattern.matches(topic)] == ["events", "ev"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        (".*", ["orders", "__raftlake", "__others"]),
+        ("__.*", ["__raftlake", "__others"]),
+        ("__raftlake-.*", ["__raftlake-state-a", "__raftlake-blobs"]),
+        ("__raftlake.*", ["__raftlake"]),
+    ],
+)
+def test_topics_that_raftlake_keeps_for_itself_match_only_what_begins_as_they_do(pattern: str, matches: list[str]) -> None:
+    """Else a stateful query of all topics reads the changes of its own state, and changes it again, for ever."""
+    topics = ("orders", "__raftlake", "__others", "__raftlake-state-a", "__raftlake-blobs")
+    assert [topic for topic in topics if SubscribePattern(pattern).matches(topic)] == matches
+    assert [topic for topic in topics if SubscribePattern(pattern).names(TopicPartition(topic, 0))] == matches
+
+
+def test_the_topics_that_raftlake_keeps_for_itself_begin_alike() -> None:
+    from raftlake.checkpoints import changes, log_blobs
+
+    assert changes.CHANGELOG_TOPICS.startswith(OWN_TOPICS) and log_blobs.TOPIC.startswith(OWN_TOPICS)
 
 
 @pytest.mark.parametrize(
@@ -292,6 +314,7 @@ def test_the_vocabulary_does_not_contradict_itself() -> None:
 def test_missing_topics_are_named_with_what_exists() -> None:
     assert str(errors.missing_topics(["b"], ["a", "c"])) == "Topic 'b' does not exist; existing topics: a, c"
     assert str(errors.missing_topics(["b", "a"], [])) == "Topics a, b do not exist; existing topics: none"
+    assert str(errors.missing_topics(["b"], ["a", "__raftlake-blobs"])) == "Topic 'b' does not exist; existing topics: a"
     assert str(errors.missing_topics(["b"], ["a", "b"])) == "Topic 'b' does not exist; existing topics: a", "it is gone by now"
 
 

@@ -137,8 +137,8 @@ def test_limits_and_pruned_columns(client: Client, topic: Topic, connector: Conn
 
 @pytest.fixture(scope="module")
 def alike(client: Client) -> list[str]:
-    """Topics with alike names, of two partitions with a record each."""
-    topics = ["contract-pattern-a", "contract-pattern-b", "other-contract-pattern-a"]
+    """Topics with alike names, of two partitions with a record each; raftlake keeps the last one for itself."""
+    topics = ["contract-pattern-a", "contract-pattern-b", "other-contract-pattern-a", "__raftlake-contract-pattern-a"]
     for name in topics:
         client.create_topic(name, 2)
         client.append_many(name, [NewRecord(value=f"{name}{number}".encode(), partition=number) for number in (0, 1)])
@@ -146,10 +146,14 @@ def alike(client: Client) -> list[str]:
 
 
 def test_partitions_and_patterns(alike: list[str], connector: Connector) -> None:
-    one, two, _ = alike
+    one, two, other, own = alike
     assert connector.rows(None, "topic", "partition", assign=f'{{"{two}":[1],"{one}":[0]}}') == [(one, 0), (two, 1)]
     by_pattern = connector.rows(None, "topic", "partition", subscribePattern="contract-pattern-.*")
     assert by_pattern == [(name, number) for name in (one, two) for number in (0, 1)]
+    by_pattern = connector.rows(None, "topic", subscribePattern=".*contract-pattern-a")
+    assert by_pattern == [(name,) for name in (one, one, other, other)]
+    by_pattern = connector.rows(None, "topic", subscribePattern="__raftlake-contract-.*")
+    assert by_pattern == [(own,), (own,)]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,14 @@ arrow = partial(wire, package="raftlake.arrow")
 
 READING = (
     connector(
+        "pattern-matches-what-raftlake-keeps-for-itself",
+        "a bug of ours: a stateful query of all topics read the changes of its own state, and changed it again, for ever",
+        "pyspark_raftlake.options",
+        "        return is_meant and re.fullmatch",
+        "        return re.fullmatch",
+        "options",
+    ),
+    connector(
         "damaged-piece-skipped-for-the-next-one",
         "the piece that was fetched ahead must not stand in for the damaged one: its rows would be lost silently",
         READER,

@@ -82,6 +82,7 @@ public final class Errors {
     public static IllegalArgumentException missingTopics(Collection<String> missing, Collection<String> existing) {
         List<String> names = List.copyOf(new TreeSet<>(missing));
         Set<String> found = new TreeSet<>(existing);
+        found.removeIf(TopicPartition::isOwn);
         found.removeAll(names);
         Set<String> close = new LinkedHashSet<>();
         names.forEach(name -> close.addAll(CloseNames.of(name, found, CLOSE_MAX)));

@@ -49,7 +49,11 @@ public sealed interface Selection extends Serializable {
         }
     }
 
-    /** Topics whose whole name matches a regular expression; new ones are found while the query runs. */
+    /**
+     * Topics whose whole name matches a regular expression; new ones are found while the query runs. Those that raftlake keeps
+     * for itself match no expression but one that begins as they do: a stateful query of all topics would read the changes of
+     * its own state, and so change it again.
+     */
     record SubscribePattern(Pattern pattern) implements Selection {
         @Override
         public String toString() {
@@ -62,7 +66,8 @@ public sealed interface Selection extends Serializable {
         }
 
         public boolean matches(String topic) {
-            return pattern.matcher(topic).matches();
+            boolean isMeant = !TopicPartition.isOwn(topic) || TopicPartition.isOwn(pattern.pattern());
+            return isMeant && pattern.matcher(topic).matches();
         }
 
         @Override

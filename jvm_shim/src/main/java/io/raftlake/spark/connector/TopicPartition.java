@@ -14,6 +14,9 @@ public record TopicPartition(String topic, int partition) implements Comparable<
     private static final Comparator<TopicPartition> ORDER =
             Comparator.comparing(TopicPartition::topic).thenComparingInt(TopicPartition::partition);
 
+    /** So begin the topics that raftlake keeps for itself: changes of state, large files of checkpoints. */
+    private static final String OWN = "__raftlake-";
+
     @Override
     public int compareTo(TopicPartition other) {
         return ORDER.compare(this, other);
@@ -22,6 +25,11 @@ public record TopicPartition(String topic, int partition) implements Comparable<
     @Override
     public String toString() {
         return topic + "-" + partition;
+    }
+
+    /** Whether raftlake keeps the topic for itself; or, of an expression, whether it names only such topics. */
+    public static boolean isOwn(String topic) {
+        return topic.startsWith(OWN);
     }
 
     /** The topics of some partitions, sorted. */

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.raftlake.spark.fs.LogBlobStore;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.ObjectInputStream;
@@ -111,6 +112,25 @@ class SourceOptionsTest {
         assertTrue(options.selection().names(new TopicPartition("t-12", 3)));
         assertFalse(options.selection().names(new TopicPartition("at-12", 3)));
         assertEquals("subscribePattern t-[0-9]+", options.selection().toString());
+    }
+
+    /** Else a stateful query of all topics reads the changes of its own state, and changes it again, for ever. */
+    @Test
+    void topicsThatRaftlakeKeepsForItselfMatchOnlyWhatBeginsAsTheyDo() {
+        List<String> topics = List.of("orders", "__raftlake", "__others", "__raftlake-state-a", LogBlobStore.TOPIC);
+        Map<String, List<String>> expected = Map.of(
+                ".*", List.of("orders", "__raftlake", "__others"),
+                "__.*", List.of("__raftlake", "__others"),
+                "__raftlake-.*", List.of("__raftlake-state-a", LogBlobStore.TOPIC),
+                "__raftlake.*", List.of("__raftlake"));
+        expected.forEach((pattern, matches) -> {
+            Map<String, String> raw = raw("subscribePattern", pattern);
+            raw.remove("subscribe");
+            Selection selection = SourceOptions.of(raw).selection();
+            assertEquals(matches, topics.stream().filter(topic -> selection.names(new TopicPartition(topic, 0))).toList());
+        });
+        assertEquals("Topic 'b' does not exist; existing topics: a",
+                Errors.missingTopics(List.of("b"), List.of("a", LogBlobStore.TOPIC)).getMessage());
     }
 
     @Test
