@@ -3,7 +3,8 @@
 The baseline first: the tests and the kinds of simulated runs that will look for the bugs, without any; they must be green, and
 their duration sets the limits. Then each bug: simulated clusters, seed after seed up to a limit; if none of them broke a
 promise, tests. Prints what killed a bug and how many seeds that took; exit status 1 when one was not killed, timed out, or the
-baseline was red. `--table docs/mutants.md` writes the page about all of them.
+baseline was red. `--table docs/mutants.md` writes the page about all of them; such a run can be stopped, and goes on behind the
+bugs that were killed when it is started again on the same commit.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import TypeVar
 
 from tests.kits import runstamp
 from tests.mutants.catalogue import MUTANTS, SAMPLE, find
+from tests.mutants.ledger import Ledger
 from tests.mutants.page import counts, finders, page
 from tests.mutants.plant import Mutant, check
-from tests.mutants.trial import ROOT, BaselineRed, Death, Fate, Processes, Trial
+from tests.mutants.trial import ROOT, BaselineRed, Fate, Processes, Trial
 
 SEEDS_MAX = 40
 PAGE = ROOT / "docs" / "mutants.md"
@@ -70,13 +72,11 @@ def measure(pool: ThreadPoolExecutor, trial: Trial, chosen: Sequence[Mutant]) ->
     say(f"without any bug: {len(tests)} sets of tests and {len(runs)} kinds of simulated runs are green, {took:.0f} s")
 
 
-def hunt_all(pool: ThreadPoolExecutor, trial: Trial, chosen: Sequence[Mutant]) -> list[Death]:
-    deaths: list[Death] = []
+def hunt_all(pool: ThreadPoolExecutor, trial: Trial, chosen: Sequence[Mutant], ledger: Ledger) -> None:
     for death in finished(pool, [partial(trial.hunt, mutant) for mutant in chosen]):
-        deaths.append(death)
+        ledger.add(death)
         verdict = "killed by" if death.fate == Fate.KILLED else f"{death.fate}:"
         say(f"{death.name:42} {death.seconds:4.0f} s {death.seeds:3} seeds  {verdict} {death.by[:180]}")
-    return deaths
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -86,6 +86,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help=f"seeds for each at most (default {SEEDS_MAX})")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time (default: one a core)")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the page about all bugs there")
+    parser.add_argument("--ledgers", type=Path, default=ROOT / ".cache" / "mutants", help="the directory of what is finished")
     options = parser.parse_args(arguments)
     if options.names and options.sample:
         parser.error("--sample names its mutants itself")
@@ -96,14 +97,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    stamp = None
+    stamp, ledger = None, Ledger(None)
     if options.table is not None:
         stamp = runstamp.take(*CODE)
         if stamp.changed:
             say(f"the page names a commit: commit these first: {', '.join(stamp.changed)}")
             return 1
+        ledger = Ledger(options.ledgers / f"{stamp.commit}.jsonl")
+        if ledger.deaths:
+            say(f"{len(ledger.deaths)} bugs were killed before at this commit: {ledger.path}")
     names = options.names or (SAMPLE if options.sample else [mutant.name for mutant in MUTANTS])
-    chosen = [find(name) for name in names]
+    chosen = [find(name) for name in names if name not in ledger.names]
     for mutant in chosen:
         check(mutant)
     began = time.monotonic()
@@ -113,11 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with workers(processes, options.jobs) as pool:
             measure(pool, trial, chosen)
-            deaths = hunt_all(pool, trial, chosen)
+            hunt_all(pool, trial, chosen, ledger)
     except BaselineRed as red:
         say(f"stopped, because a bug proves nothing where this fails: {red}")
         return 1
     minutes = (time.monotonic() - began) / 60
+    deaths = ledger.deaths
     killed = [death for death in deaths if death.fate == Fate.KILLED]
     for death in deaths:
         if death.fate != Fate.KILLED:
@@ -126,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(killed) < len(deaths):
         return 1
     if stamp is not None:
-        lines = page(deaths, seeds_max=options.seeds, minutes=minutes, jobs=options.jobs, stamp=stamp)
+        lines = page(deaths, seeds_max=options.seeds, stamp=stamp)
         (ROOT / options.table).write_text("\n".join(lines) + "\n")
     return 0
 

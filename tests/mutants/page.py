@@ -1,4 +1,4 @@
-"""docs/mutants.md, written whole from one run of all bugs: every number in it is of that run."""
+"""docs/mutants.md, written whole from a hunt of all bugs at one commit: every number in it is of that hunt."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def counts(deaths: Sequence[Death]) -> str:
     return f"{len(deaths)} bugs, {len(by_seed)} found by the simulator after {average:.1f} seeds each, {others} by tests"
 
 
-def page(deaths: Sequence[Death], *, seeds_max: int, minutes: float, jobs: int, stamp: Stamp) -> list[str]:
+def page(deaths: Sequence[Death], *, seeds_max: int, stamp: Stamp) -> list[str]:
     """Lines of at most 128 columns around the table."""
     return [
         "# Planted bugs",
@@ -58,7 +58,7 @@ def page(deaths: Sequence[Death], *, seeds_max: int, minutes: float, jobs: int, 
         "their order from 1 on; those whose clusters cannot show the bug are passed over and not counted.",
         "",
         f"{counts(deaths)}, none survived.",
-        f"One run of {minutes:.0f} minutes with {jobs} jobs, {stamp}.",
+        f"All at {stamp}, in {sum(death.seconds for death in deaths) / 60:.0f} minutes of one job.",
         f"`{COMMAND}` writes this page; which seed finds a bug changes whenever the simulator draws anew.",
         "",
         *rows(deaths),

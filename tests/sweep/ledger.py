@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from tests.kits import jsonlines
 
 from raftlake.sim.report import Totals
 
@@ -32,29 +32,17 @@ class Ledger:
         self.stretches = self._read()
 
     def _read(self) -> list[Stretch]:
-        if not self._path.exists():
-            return []
         found: list[Stretch] = []
-        intact = 0
-        for line in self._path.read_bytes().splitlines(keepends=True):
-            if not line.endswith(b"\n"):
-                break
-            told = json.loads(line)
+        for told in jsonlines.read(self._path):
             stretch = Stretch(**{**told, "totals": Totals(**told["totals"])})
             expected = found[-1].last + 1 if found else self._seeds[0]
             if stretch.first != expected or stretch.last > self._seeds[-1]:
                 raise ValueError(f"{self._path}: seeds {stretch.first}..{stretch.last} do not follow {expected - 1}")
             found.append(stretch)
-            intact += len(line)
-        os.truncate(self._path, intact)
         return found
 
     def add(self, stretch: Stretch) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps(asdict(stretch)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        jsonlines.append(self._path, asdict(stretch))
         self.stretches.append(stretch)
 
     @property

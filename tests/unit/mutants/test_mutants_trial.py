@@ -268,11 +268,11 @@ def test_what_a_process_has_started_ends_with_it(tmp_path: Path) -> None:
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 DEATHS = [
-    Death("b", Fate.KILLED, "seed 7: nothing is appended twice: b'x' stands at 1: and 2", 3, 1.0),
-    Death("a", Fate.KILLED, "FAILED tests/kip/test_x.py::test_y[0]", 0, 1.0),
-    Death("c", Fate.KILLED, "tests/kip/test_x.py::test_z, which never ends", 40, 1.0),
-    Death("d", Fate.KILLED, "simulated runs that never end", 0, 1.0),
-    Death("e", Fate.KILLED, "seed 8: nothing is lost: 8", 6, 1.0),
+    Death("b", Fate.KILLED, "seed 7: nothing is appended twice: b'x' stands at 1: and 2", 3, 600.0),
+    Death("a", Fate.KILLED, "FAILED tests/kip/test_x.py::test_y[0]", 0, 252.0),
+    Death("c", Fate.KILLED, "tests/kip/test_x.py::test_z, which never ends", 40, 0.0),
+    Death("d", Fate.KILLED, "simulated runs that never end", 0, 0.0),
+    Death("e", Fate.KILLED, "seed 8: nothing is lost: 8", 6, 0.0),
 ]
 
 
@@ -287,9 +287,9 @@ def test_the_rows_name_what_found_each_bug() -> None:
 
 
 def test_the_page_tells_the_numbers_of_its_run() -> None:
-    lines = page(DEATHS, seeds_max=40, minutes=14.2, jobs=2, stamp=Stamp("abc123", "2030-01-02"))
+    lines = page(DEATHS, seeds_max=40, stamp=Stamp("abc123", "2030-01-02"))
     assert "5 bugs, 3 found by the simulator after 3.0 seeds each, 2 by tests, none survived." in lines
-    assert "One run of 14 minutes with 2 jobs, commit abc123, 2030-01-02." in lines
+    assert "All at commit abc123, 2030-01-02, in 14 minutes of one job." in lines
     assert lines[-len(rows(DEATHS)) :] == rows(DEATHS)
     assert counts(DEATHS[1:2]).startswith("1 bugs, 0 found by the simulator after 0.0")
 
@@ -312,10 +312,37 @@ def test_the_page_is_written_when_all_were_killed(
     monkeypatch.setattr(command, "check", lambda mutant: None)
     stamped: Callable[..., Stamp] = lambda *places: Stamp("abc123", "2030-01-02")  # noqa: E731
     monkeypatch.setattr(command.runstamp, "take", stamped)
-    path = tmp_path / "page.md"
-    assert command.main(["--jobs", "1", "--table", str(path)]) == (0 if is_written else 1)
+    path, ledgers = tmp_path / "page.md", str(tmp_path / "ledgers")
+    assert command.main(["--jobs", "1", "--table", str(path), "--ledgers", ledgers]) == (0 if is_written else 1)
     assert path.exists() == is_written
     assert not is_written or "commit abc123" in path.read_text()
+
+
+def test_a_hunt_of_all_goes_on_behind_what_was_killed_at_the_same_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second of two bugs survives, and its test is mended in no commit: it alone is hunted again, behind its baseline."""
+    bugs = {name: replace(BY_TESTS, name=name) for name in ("first", "second")}
+    monkeypatch.setattr(command, "MUTANTS", tuple(bugs.values()))
+    monkeypatch.setattr(command, "find", bugs.__getitem__)
+    monkeypatch.setattr(command, "check", lambda mutant: None)
+    commits = iter(["abc123", "abc123", "abc123", "def456"])
+    monkeypatch.setattr(command.runstamp, "take", lambda *places: Stamp(next(commits), "2030-01-02"))
+    page, ledgers = tmp_path / "page.md", tmp_path / "ledgers"
+
+    def planted(status: int, *answers: Ended) -> list[bool]:
+        scripted = Scripted(*answers)
+        monkeypatch.setattr(command, "Processes", lambda: scripted)
+        assert command.main(["--jobs", "1", "--table", str(page), "--ledgers", str(ledgers)]) == status
+        return scripted.planted
+
+    assert planted(1, GREEN, RED, GREEN) == [False, True, True]
+    assert not page.exists()
+    assert planted(0, GREEN, RED) == [False, True]
+    assert "1 bugs were killed before at this commit" in capsys.readouterr().out
+    assert [line.split("`")[1] for line in page.read_text().splitlines() if line.startswith("| `")] == ["first", "second"]
+    assert planted(0) == [], "all were killed"
+    assert planted(0, GREEN, RED, RED) == [False, True, True], "another commit"
 
 
 def test_a_page_is_not_written_about_code_that_is_in_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
