@@ -86,12 +86,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help=f"seeds for each at most (default {SEEDS_MAX})")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time (default: one a core)")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the page about all bugs there")
+    parser.add_argument("--after", metavar="COMMIT", help="with --table: what was killed at that commit is not hunted again")
     parser.add_argument("--ledgers", type=Path, default=ROOT / ".cache" / "mutants", help="the directory of what is finished")
     options = parser.parse_args(arguments)
     if options.names and options.sample:
         parser.error("--sample names its mutants itself")
     if options.table is not None and (options.names or options.sample):
         parser.error("--table writes a page about all bugs, from a run of all")
+    if options.after is not None and not (options.ledgers / f"{options.after}.jsonl").exists():
+        parser.error(f"--after: no bug was killed at {options.after}, or not with --table: {options.ledgers} has no such file")
     return options
 
 
@@ -103,9 +106,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if stamp.changed:
             say(f"the page names a commit: commit these first: {', '.join(stamp.changed)}")
             return 1
-        ledger = Ledger(options.ledgers / f"{stamp.commit}.jsonl")
+        before = options.ledgers / f"{options.after}.jsonl" if options.after is not None else None
+        ledger = Ledger(options.ledgers / f"{stamp.commit}.jsonl", before)
         if ledger.deaths:
-            say(f"{len(ledger.deaths)} bugs were killed before at this commit: {ledger.path}")
+            earlier = f", {ledger.before} of them at {options.after}" if before is not None else ""
+            say(f"{len(ledger.deaths)} bugs were killed before{earlier}")
     names = options.names or (SAMPLE if options.sample else [mutant.name for mutant in MUTANTS])
     chosen = [find(name) for name in names if name not in ledger.names]
     for mutant in chosen:
@@ -131,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(killed) < len(deaths):
         return 1
     if stamp is not None:
-        lines = page(deaths, seeds_max=options.seeds, stamp=stamp)
+        lines = page(deaths, seeds_max=options.seeds, stamp=stamp, before=(options.after, ledger.before))
         (ROOT / options.table).write_text("\n".join(lines) + "\n")
     return 0
 

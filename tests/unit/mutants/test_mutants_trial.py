@@ -318,31 +318,54 @@ def test_the_page_is_written_when_all_were_killed(
     assert not is_written or "commit abc123" in path.read_text()
 
 
-def test_a_hunt_of_all_goes_on_behind_what_was_killed_at_the_same_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The second of two bugs survives, and its test is mended in no commit: it alone is hunted again, behind its baseline."""
-    bugs = {name: replace(BY_TESTS, name=name) for name in ("first", "second")}
+def hunt_all_of(
+    bugs: dict[str, Mutant], commits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, list[bool]]]:
+    """A command that hunts them, at one commit after the other: its status, and what was planted and what not."""
     monkeypatch.setattr(command, "MUTANTS", tuple(bugs.values()))
     monkeypatch.setattr(command, "find", bugs.__getitem__)
     monkeypatch.setattr(command, "check", lambda mutant: None)
-    commits = iter(["abc123", "abc123", "abc123", "def456"])
-    monkeypatch.setattr(command.runstamp, "take", lambda *places: Stamp(next(commits), "2030-01-02"))
-    page, ledgers = tmp_path / "page.md", tmp_path / "ledgers"
+    remaining = iter(commits)
+    monkeypatch.setattr(command.runstamp, "take", lambda *places: Stamp(next(remaining), "2030-01-02"))
 
-    def planted(status: int, *answers: Ended) -> list[bool]:
+    def run(arguments: list[str], *answers: Ended) -> tuple[int, list[bool]]:
         scripted = Scripted(*answers)
         monkeypatch.setattr(command, "Processes", lambda: scripted)
-        assert command.main(["--jobs", "1", "--table", str(page), "--ledgers", str(ledgers)]) == status
-        return scripted.planted
+        return command.main(arguments), scripted.planted
 
-    assert planted(1, GREEN, RED, GREEN) == [False, True, True]
+    return run
+
+
+def test_a_hunt_of_all_goes_on_behind_what_was_killed_at_the_same_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second of two bugs survives at first: it alone is hunted again, behind its baseline."""
+    bugs = {name: replace(BY_TESTS, name=name) for name in ("first", "second")}
+    run = hunt_all_of(bugs, ["abc123", "abc123", "abc123", "def456"], monkeypatch)
+    page = tmp_path / "page.md"
+    arguments = ["--jobs", "1", "--table", str(page), "--ledgers", str(tmp_path / "ledgers")]
+    assert run(arguments, GREEN, RED, GREEN) == (1, [False, True, True])
     assert not page.exists()
-    assert planted(0, GREEN, RED) == [False, True]
-    assert "1 bugs were killed before at this commit" in capsys.readouterr().out
+    assert run(arguments, GREEN, RED) == (0, [False, True])
+    assert "1 bugs were killed before" in capsys.readouterr().out
     assert [line.split("`")[1] for line in page.read_text().splitlines() if line.startswith("| `")] == ["first", "second"]
-    assert planted(0) == [], "all were killed"
-    assert planted(0, GREEN, RED, RED) == [False, True, True], "another commit"
+    assert run(arguments) == (0, []), "all were killed"
+    assert run(arguments, GREEN, RED, RED) == (0, [False, True, True]), "another commit"
+
+
+def test_a_bug_that_survived_is_hunted_again_where_its_test_was_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bugs = {name: replace(BY_TESTS, name=name) for name in ("first", "second")}
+    run = hunt_all_of(bugs, ["abc123", "def456", "def456"], monkeypatch)
+    page, ledgers = tmp_path / "page.md", tmp_path / "ledgers"
+    arguments = ["--jobs", "1", "--table", str(page), "--ledgers", str(ledgers)]
+    assert run(arguments, GREEN, RED, GREEN) == (1, [False, True, True])
+    with pytest.raises(SystemExit):
+        run([*arguments, "--after", "abc124"])
+    assert "no bug was killed at abc124" in capsys.readouterr().err
+    assert run([*arguments, "--after", "abc123"], GREEN, RED) == (0, [False, True])
+    assert "1 at commit abc123, the others, whose tests were mended since, at commit def456, 2030-01-02, in" in page.read_text()
 
 
 def test_a_page_is_not_written_about_code_that_is_in_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
