@@ -115,16 +115,35 @@ def test_after_optimize_incarnations_in_one_file_are_told_apart(settings: TierSe
     assert last_of(settings).segment_id == "b"
 
 
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_after_optimize_rows_of_a_later_incarnation_at_the_same_offsets_are_not_taken(
+    settings: TierSettings, order: str
+) -> None:
+    """An unclean election: the new lineage has other records where the old one had some that are not retracted yet."""
+    assert isinstance(DeltaTier(settings).copy(segment(3, "x", count=20, lineage=AGAIN)), RemoteSegment)
+    rewrite(settings, rows_of_table(settings).sort_by([("incarnation", order), ("offset", "ascending")]))
+    last = last_of(settings)
+    assert (last.segment_id, last.base_offset, last.end_offset) == ("b", 6, 15)
+
+
+def rows_of_table(settings: TierSettings) -> pa.Table:
+    """Those of partition 2, with the columns of the table."""
+    rows = pa.concat_tables(list(files_of(settings, LINEAGE).values()))
+    rows = rows.append_column("partition", pa.array([2] * rows.num_rows, pa.int32()))
+    return rows.select(pa.schema(DeltaTable(root_of(settings)).schema().to_arrow()).names)
+
+
+def rewrite(settings: TierSettings, *files: pa.Table) -> None:
+    """The table has these rows now, as after OPTIMIZE."""
+    with as_optimize(DeltaTable(root_of(settings))) as table:
+        for number, rows in enumerate(files):
+            write_deltalake(table, rows, mode="append" if number else "overwrite")
+
+
 def test_a_copy_of_which_optimize_made_several_files_is_one(settings: TierSettings) -> None:
     """z-order cuts files by size."""
-    table = DeltaTable(root_of(settings))
-    rows = pa.concat_tables(list(files_of(settings, LINEAGE).values()))
-    rows = rows.append_column("partition", pa.array([2] * rows.num_rows, pa.int32())).select(
-        pa.schema(table.schema().to_arrow()).names
-    )
-    with as_optimize(table):
-        write_deltalake(table, rows.slice(0, 8), mode="overwrite")
-        write_deltalake(table, rows.slice(8), mode="append")
+    rows = rows_of_table(settings)
+    rewrite(settings, rows.slice(0, 8), rows.slice(8))
     for has_auxiliary in (True, False):
         last = last_of(settings)
         assert (last.segment_id, last.base_offset, last.end_offset, last.epochs) == ("b", 6, 15, ((5, 6), (7, 9)))
