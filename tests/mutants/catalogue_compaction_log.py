@@ -16,7 +16,6 @@ ABORTED = "raftlake.storage.aborted_index"
 
 BY_RULES = ("unit/wire/test_wire_compaction.py",)
 BY_COLUMNS = ("unit/wire/test_wire_record_columns.py",)
-BY_MODEL = ("property/test_wire_compaction_model.py",)
 BY_READERS = ("unit/wire/test_wire_sparse_batches.py",)
 BY_CRASHES = ("unit/storage/test_storage_cleaned.py",)
 BY_LOGS = ("unit/storage/test_storage_log_compaction.py",)
@@ -79,7 +78,7 @@ COMPACTION_RULES = (
         RULES,
         "        staying_from = self._request.tombstones_below - base",
         "        staying_from = 1 << 62",
-        BY_MODEL,
+        BY_RULES,
     ),
     mutant(
         "horizon-renewed-by-each-pass",
