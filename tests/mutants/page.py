@@ -47,7 +47,7 @@ def counts(deaths: Sequence[Death]) -> str:
 def page(deaths: Sequence[Death], *, seeds_max: int, stamp: Stamp, before: tuple[str | None, int] = (None, 0)) -> list[str]:
     """Lines of at most 128 columns around the table; `before` is an earlier commit and how many were killed there."""
     commit, number = before
-    earlier = f"{number} at commit {commit}, the others, whose tests were mended since, " if commit else ""
+    found = f"{number} were found at commit {commit}, and the others later, at {stamp}." if commit else f"All at {stamp}."
     return [
         "# Planted bugs",
         "",
@@ -60,7 +60,7 @@ def page(deaths: Sequence[Death], *, seeds_max: int, stamp: Stamp, before: tuple
         "their order from 1 on; those whose clusters cannot show the bug are passed over and not counted.",
         "",
         f"{counts(deaths)}, none survived.",
-        f"{earlier or 'All '}at {stamp}, in {sum(death.seconds for death in deaths) / 60:.0f} minutes of one job.",
+        f"{found} Looking took {sum(death.seconds for death in deaths) / 60:.0f} minutes of one job.",
         f"`{COMMAND}` writes this page; which seed finds a bug changes whenever the simulator draws anew.",
         "",
         *rows(deaths),
