@@ -289,7 +289,7 @@ def test_the_rows_name_what_found_each_bug() -> None:
 def test_the_page_tells_the_numbers_of_its_run() -> None:
     lines = page(DEATHS, seeds_max=40, stamp=Stamp("abc123", "2030-01-02"))
     assert "5 bugs, 3 found by the simulator after 3.0 seeds each, 2 by tests, none survived." in lines
-    assert "All at commit abc123, 2030-01-02. Looking took 14 minutes of one job." in lines
+    assert {"All at commit abc123, 2030-01-02.", "Looking took 14 minutes of one job."} <= set(lines)
     assert lines[-len(rows(DEATHS)) :] == rows(DEATHS)
     assert counts(DEATHS[1:2]).startswith("1 bugs, 0 found by the simulator after 0.0")
 
@@ -365,7 +365,7 @@ def test_a_bug_that_survived_is_hunted_again_where_its_test_was_mended(
         run([*arguments, "--after", "abc124"])
     assert "no bug was killed at abc124" in capsys.readouterr().err
     assert run([*arguments, "--after", "abc123"], GREEN, RED) == (0, [False, True])
-    assert "1 were found at commit abc123, and the others later, at commit def456, 2030-01-02. Looking" in page.read_text()
+    assert "1 were found at commit abc123, and the others later, at commit def456, 2030-01-02." in page.read_text()
 
 
 def test_a_page_is_not_written_about_code_that_is_in_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
