@@ -93,6 +93,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--sample names its mutants itself")
     if options.table is not None and (options.names or options.sample):
         parser.error("--table writes a page about all bugs, from a run of all")
+    if options.after is not None and options.table is None:
+        parser.error("--after goes with --table: only such a hunt is written down")
     if options.after is not None and not (options.ledgers / f"{options.after}.jsonl").exists():
         parser.error(f"--after: no bug was killed at {options.after}, or not with --table: {options.ledgers} has no such file")
     return options

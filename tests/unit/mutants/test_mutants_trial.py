@@ -364,6 +364,9 @@ def test_a_bug_that_survived_is_hunted_again_where_its_test_was_mended(
     with pytest.raises(SystemExit):
         run([*arguments, "--after", "abc124"])
     assert "no bug was killed at abc124" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run(["--after", "abc123", "--ledgers", str(ledgers)])
+    assert "--after goes with --table" in capsys.readouterr().err
     assert run([*arguments, "--after", "abc123"], GREEN, RED) == (0, [False, True])
     assert "1 were found at commit abc123, and the others later, at commit def456, 2030-01-02." in page.read_text()
 
