@@ -128,6 +128,22 @@ LOG_MUTANTS = (
         CLIENT,
     ),
     JvmMutant(
+        "history-that-is-not-read-yet-passed-over",
+        "changes of a state that only the remote tier has pass for a gap",
+        "log/KafkaLogs.java",
+        "answer.records().hasRemaining() || offset >= answer.lastStableOffset()",
+        "answer.records().hasRemaining() || offset >= answer.logStart()",
+        CLIENT,
+    ),
+    JvmMutant(
+        "reads-wait-at-the-end",
+        "a look at the end of a log takes as long as a call may",
+        "log/KafkaLogs.java",
+        "offset >= answer.lastStableOffset()",
+        "offset > answer.lastStableOffset()",
+        CLIENT,
+    ),
+    JvmMutant(
         "aborted-from-the-second-batch-on",
         "the first batch of an aborted transaction is read",
         "log/Batches.java",

@@ -26,6 +26,14 @@ LOGGED_STATE = (
         LOGGED,
     ),
     mutant(
+        "changes-that-come-too-late-pass-for-deleted",
+        "a copy lacks state, for a node was slow",
+        HOME + "changelog_topics",
+        "            if refused.code not in GONE:\n                raise\n            # Older",
+        "            # Older",
+        LOGGED,
+    ),
+    mutant(
         "copy-has-what-one-read-gives",
         "changes of a large version are left out",
         HOME + "changelog_topics",

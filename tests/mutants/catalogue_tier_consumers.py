@@ -19,6 +19,7 @@ FILES = ("unit/tier/test_tier_time_search.py",)
 CONTRACT = ("contract/test_tier_contract.py",)
 FETCHED = ("unit/replica/test_replica_apis_fetch_remote.py",)
 PLACES = ("unit/replica/test_replica_tiering_remote_log.py",)
+CLIENT = ("unit/client/test_client_reader.py",)
 WHOLE = ("unit/replica/test_replica_tiering_words.py",)
 
 READ = (
@@ -323,4 +324,31 @@ TABLE = (
     ),
 )
 
-TIER_CONSUMERS = (*READ, *APIS, *SEARCH, *TABLE)
+AWAITED = (
+    mutant(
+        "client-takes-history-that-comes-later-for-the-end",
+        "a loop over a partition ends amid its history, without an error",
+        "raftlake.client.reader",
+        "            if fetched.next_offset > offset or offset >= end:\n",
+        "            if True:\n",
+        CLIENT,
+    ),
+    mutant(
+        "client-waits-behind-an-open-transaction",
+        "a reader of what is committed gets an error at the last stable offset",
+        "raftlake.client.reader",
+        "fetched.last_stable_offset if is_committed else fetched.high_watermark",
+        "fetched.high_watermark",
+        CLIENT,
+    ),
+    mutant(
+        "client-waits-at-the-end",
+        "each look at the end of a log is an error",
+        "raftlake.client.reader",
+        "offset >= end:",
+        "offset > end:",
+        CLIENT,
+    ),
+)
+
+TIER_CONSUMERS = (*READ, *APIS, *SEARCH, *TABLE, *AWAITED)

@@ -131,6 +131,23 @@ def test_a_consumer_reads_from_the_beginning_over_the_seam_while_it_moves(quorum
             wait_until(lambda node_id=node_id: has_read(client, quorum, node_id), f"reads of the table by node {node_id}")
 
 
+def test_a_loop_of_reads_ends_at_the_end_also_where_history_is_not_in_memory(quorum: LocalQuorum) -> None:
+    """The loop of docs/client.md, right after a node came back: the first piece of the table is not there in time."""
+    with Client(quorum.bootstrap_servers) as client, Appender(quorum) as appender:
+        wait_until(lambda: local_start(client) > 300, "the local log is trimmed")
+        appender.stop()
+        for node_id in quorum.running():
+            quorum.kill(node_id)
+        quorum.start(*quorum.nodes)
+        end = client.read_stable_offset(TOPIC)[0]
+        seen: list[bytes] = []
+        position = 0
+        while position < end and (records := client.read(TOPIC, 0, position, max_bytes=20_000, max_wait_ms=0)):
+            seen += [record.value or b"" for record in records]
+            position = records[-1].offset + 1
+        assert seen == appender.values
+
+
 def test_a_kafka_client_reads_what_only_the_table_has(quorum: LocalQuorum) -> None:
     with Client(quorum.bootstrap_servers) as client, Appender(quorum) as appender:
         wait_until(lambda: local_start(client) > 300, "the local log is trimmed")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from raftlake.client.errors import GONE
 from raftlake.client.types import EARLIEST, Record
 from raftlake.errors import RequestRejected, WrongState
 
@@ -85,7 +86,9 @@ class StoreLog:
             try:
                 self._start = self._topics.list_offsets(self._topic, {self._partition: EARLIEST})[self._partition]
                 self._looked_to = self._topics.read_offset(self._topic, [self._partition])[self._partition]
-            except RequestRejected:
+            except RequestRejected as refused:
+                if refused.code not in GONE:
+                    raise
                 # There is no such topic, or no such partition: nothing was ever committed.
                 self._looked_to = 0
         while self._looked_to > self._start:
@@ -128,7 +131,9 @@ class StoreLog:
     def _read(self, offset: int, count: int) -> list[Record]:
         try:
             return self._topics.read(self._topic, self._partition, offset, max_records=count, max_wait_ms=0)
-        except RequestRejected:
+        except RequestRejected as refused:
+            if refused.code not in GONE:
+                raise
             # Older changes go with older snapshots.
             return []
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from raftlake.checkpoints.node import CHUNK_BYTES
+from raftlake.client.errors import GONE
 from raftlake.client.types import AppendRecord, AppendResult, NewRecord, Record
 from raftlake.errors import RequestRejected, UnknownOutcome, WrongState
 
@@ -127,6 +128,8 @@ class LogBlobs:
         try:
             records = self._logs.read(name.topic, name.partition, offset, max_records=1, max_wait_ms=0)
         except RequestRejected as error:
+            if error.code not in GONE:
+                raise
             raise WrongState(f"{key.decode()} is not at offset {offset} of {name.topic}-{name.partition}: {error}") from error
         if not records or records[0].offset != offset or records[0].key != key or records[0].value is None:
             raise WrongState(f"{key.decode()} is not at offset {offset} of {name.topic}-{name.partition}: it was removed")

@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected
 
+#: The records or their topic are gone for good. Other errors of a read tell nothing about what the log holds.
+GONE = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
 
 class NoReachableNode(RaftlakeError):
     """None of the nodes could be reached: not one of the bootstrap servers, nor any node learned from them."""

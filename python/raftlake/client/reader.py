@@ -113,11 +113,15 @@ class Reader:
     ) -> tuple[list[Record], int]:
         """Records from `offset` on, and the offset to go on from (which control records may put beyond the last record).
         Batches without a record for this reader are passed over, however many there are. Without `timeout_ms` each fetch has
-        the time of an operation."""
+        the time of an operation.
+
+        There is no record only at the end for this reader. A node that has to fetch an offset from the remote tier may answer
+        without it: such an offset is asked for again, and RequestRejected(REQUEST_TIMED_OUT) names one that does not come.
+        """
         position = offset
         deadline = None if timeout_ms is None else self._deadline(timeout_ms)
         while True:
-            fetched = await self.fetch_raw(
+            fetched = await self._fetch_to_the_end(
                 topic,
                 partition,
                 position,
@@ -125,7 +129,7 @@ class Reader:
                 wait_ms=wait_ms,
                 replica=replica,
                 isolation=isolation,
-                timeout_ms=None if deadline is None else deadline.remaining_ms(),
+                deadline=self._deadline(None) if deadline is None else deadline,
             )
             records: list[Record] = []
             for record in records_from(fetched, topic, partition, position):
@@ -135,6 +139,41 @@ class Reader:
             if records or fetched.next_offset == position:
                 return records, fetched.next_offset
             position = fetched.next_offset
+
+    async def _fetch_to_the_end(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int,
+        wait_ms: int,
+        replica: Replica,
+        isolation: IsolationLevel,
+        deadline: Deadline,
+    ) -> FetchedBytes:
+        """`fetch_raw` that brings a batch wherever `offset` lies before the end for this reader."""
+        backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
+        while True:
+            fetched = await self.fetch_raw(
+                topic,
+                partition,
+                offset,
+                bytes_max=bytes_max,
+                wait_ms=wait_ms,
+                replica=replica,
+                isolation=isolation,
+                timeout_ms=deadline.remaining_ms(),
+            )
+            is_committed = isolation is IsolationLevel.READ_COMMITTED
+            end = fetched.last_stable_offset if is_committed else fetched.high_watermark
+            # Each offset before the end belongs to a batch, as compaction leaves batches without records.
+            if fetched.next_offset > offset or offset >= end:
+                return fetched
+            if deadline.is_over():
+                what = f"fetch {topic}-{partition} at {offset}: node {fetched.node_id} has not read it from the tier in time"
+                raise RequestRejected(ErrorCode.REQUEST_TIMED_OUT, what)
+            await backoff.pause(deadline)
 
     async def _fetch(self, address: Address, request: FetchRequest, wait_ms: int, deadline: Deadline) -> FetchResponse:
         # A parked fetch is answered after `wait_ms`: the attempt's own limit begins then.

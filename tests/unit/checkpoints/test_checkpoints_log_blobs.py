@@ -78,6 +78,15 @@ def test_a_topic_that_is_gone_is_told() -> None:
         LogBlobs(Gone()).read("quorum:t/0/5-5/1x10/id")
 
 
+def test_a_read_that_failed_tells_nothing_about_a_blob() -> None:
+    class Slow(MemoryLogs):
+        def read(self, *arguments: object, **named: object) -> list[object]:  # type: ignore[override]
+            raise RequestRejected(ErrorCode.REQUEST_TIMED_OUT, "t-0 at 5: not read from the tier in time")
+
+    with pytest.raises(RequestRejected, match="t-0 at 5: not read from the tier in time"):
+        LogBlobs(Slow()).read("quorum:t/0/5-5/1x10/id")
+
+
 def test_large_files_are_copied_within_the_quorum(tmp_path: Path) -> None:
     kv = MemoryKv()
     directory = kit.to_directory(kit.stateful(2) | {"state/0/0/large": CONTENT}, tmp_path / "in")

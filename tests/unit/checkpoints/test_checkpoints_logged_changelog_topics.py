@@ -15,7 +15,7 @@ from raftlake.checkpoints.changelog_file import encode
 from raftlake.checkpoints.changelog_topics import StoreLog, topic_of
 from raftlake.checkpoints.location import Location
 from raftlake.client.types import NewRecord, Record
-from raftlake.errors import WrongState
+from raftlake.errors import ErrorCode, RequestRejected, WrongState
 
 MAIN, TRIAL = "raftlake://orders/main", "raftlake://orders/trial"
 TOLD = f"raftlake checkpoints fork {MAIN} {TRIAL}"
@@ -134,6 +134,23 @@ def test_a_batch_older_than_the_newest_snapshot_is_forked_from_an_older_one() ->
             log.append(version, f"{letter}{version}", [(each, f"{letter}{each}") for each in range(1, version)])
     fork(kv, 2)
     assert changelogs(kit.read(kv, TRIAL)) == of_both((2, 3))
+
+
+@pytest.mark.parametrize("failing", ["list_offsets", "read_offset", "read"])
+@pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+def test_only_a_definite_answer_tells_that_changes_are_gone(
+    failing: str, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RequestRejected(code)
+
+    log = StoreLog(kit.logs(logged()), "abc", STORES[0])
+    monkeypatch.setattr(MemoryLogs, failing, refuse)
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        assert log.find(1, "a1") is None
+    else:
+        with pytest.raises(RequestRejected, match="REQUEST_TIMED_OUT"):
+            log.find(1, "a1")
 
 
 def test_an_export_has_the_changes_too(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from clientkit import DROP, FakePartition, FakeQuorum, fetched, run
-from raftlake.client import EARLIEST, LATEST, AsyncClient, OffsetOutOfRange
+from raftlake.client import EARLIEST, LATEST, AsyncClient, IsolationLevel, OffsetOutOfRange
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch, decode_records, parse_header
@@ -76,6 +76,53 @@ def test_a_read_steps_over_batches_without_records_to_the_exact_end() -> None:
                 assert (whole.next_offset, whole.high_watermark) == (8, 8)
             inside = await client.fetch_raw("t", 0, 3, limit_offset=6)
             assert inside.next_offset == 6 and list(decode_records(inside.buffers[0])) == []
+
+    run(test())
+
+
+def test_a_read_asks_again_while_the_node_fetches_history_from_the_tier() -> None:
+    """An answer without a byte below the end is not the end. It comes again for the second piece."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            topic = quorum.add_topic("t")
+            fill(topic.partitions[0], 2, 2)
+            for start in (0, 2):
+                for _ in range(2):
+                    quorum.nodes[1].once(ApiKey.FETCH, lambda *_: fetched(topic.topic_id, 0, ErrorCode.NONE, 4))
+                got = await client.read("t", 0, start, max_wait_ms=0)
+                assert [record.offset for record in got] == list(range(start, 4))
+
+    run(test())
+
+
+@pytest.mark.parametrize("isolation", list(IsolationLevel))
+def test_a_read_ends_at_the_end_of_its_isolation_level(isolation: IsolationLevel) -> None:
+    """Behind an open transaction a reader of what is committed does not wait; the other one does."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            topic = quorum.add_topic("t")
+            fill(topic.partitions[0], 1, 2)
+            answer = fetched(topic.topic_id, 0, ErrorCode.NONE, 3)
+            answer.topics[0].partitions[0].last_stable_offset = 1
+            quorum.nodes[1].once(ApiKey.FETCH, lambda *_: answer)
+            got = await client.read("t", 0, 1, max_wait_ms=0, isolation=isolation)
+            assert [record.offset for record in got] == ([] if isolation is IsolationLevel.READ_COMMITTED else [1, 2])
+
+    run(test())
+
+
+def test_history_that_does_not_come_in_time_is_an_error_that_names_the_offset() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            topic = quorum.add_topic("t")
+            fill(topic.partitions[0], 2)
+            for _ in range(100):
+                quorum.nodes[1].once(ApiKey.FETCH, lambda *_: fetched(topic.topic_id, 0, ErrorCode.NONE, 2))
+            with pytest.raises(RequestRejected, match=r"t-0 at 1: node 1 has not read it") as caught:
+                await client.read("t", 0, 1, max_wait_ms=0, timeout_ms=50)
+            assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
 
     run(test())
 

@@ -171,15 +171,25 @@ public final class KafkaLogs implements Logs {
     public FetchedBatches fetchBatches(Partition at, long offset, int maxBytes, int maxWaitMs) throws IOException {
         Tries tries = new Tries("a read of " + at + " from offset " + offset, timeoutMs + maxWaitMs);
         Out request = RecordMessages.fetch(at, offset, maxBytes, maxWaitMs);
-        RecordMessages.FetchAnswer answer =
-                atLeader(at, Api.FETCH, request, tries, maxWaitMs, RecordMessages::fetch);
-        if (answer.code() == Code.OFFSET_OUT_OF_RANGE) {
-            if (offset < answer.logStart()) {
-                throw new LogStartException(at, offset, answer.logStart());
+        while (true) {
+            RecordMessages.FetchAnswer answer =
+                    atLeader(at, Api.FETCH, request, tries, maxWaitMs, RecordMessages::fetch);
+            if (answer.code() == Code.OFFSET_OUT_OF_RANGE) {
+                if (offset < answer.logStart()) {
+                    throw new LogStartException(at, offset, answer.logStart());
+                }
+                throw new RefusedException(tries.what() + ": it lies behind the end, which is " + answer.highWatermark());
             }
-            throw new RefusedException(tries.what() + ": it lies behind the end, which is " + answer.highWatermark());
+            // Each offset before the end belongs to a batch, as compaction leaves batches without records.
+            if (answer.records().hasRemaining() || offset >= answer.lastStableOffset()) {
+                return new FetchedBatches(answer.records(), answer.aborted(), answer.logStart(), answer.highWatermark());
+            }
+            tries.note(at.toString(), "the leader has not read it from the remote tier yet");
+            if (tries.isOver()) {
+                throw tries.unavailable();
+            }
+            tries.pause();
         }
-        return new FetchedBatches(answer.records(), answer.aborted(), answer.logStart(), answer.highWatermark());
     }
 
     // --- offsets -----------------------------------------------------------------------------------------------------

@@ -334,6 +334,30 @@ class KafkaLogsTest {
     }
 
     @Test
+    void aReadWithoutRecordsBeforeTheEndIsTriedAgain() throws IOException {
+        append("a", "b");
+        for (long offset : List.of(3L, 4L)) {
+            node.next(Api.FETCH, Step.withoutRecords(), Step.withoutRecords());
+            assertEquals(offset, logs.fetch(AT, offset, MIB, 0).records().get(0).offset());
+        }
+        int asked = node.asked(Api.FETCH);
+        assertEquals(List.of(), logs.fetch(AT, 5, MIB, 0).records());
+        assertEquals(asked + 1, node.asked(Api.FETCH), "there is nothing to wait for at the end");
+    }
+
+    @Test
+    void historyThatDoesNotComeInTimeIsTold() throws IOException {
+        append("a");
+        for (int number = 0; number < 100; number++) {
+            node.next(Api.FETCH, Step.withoutRecords());
+        }
+        QuorumUnavailableException told =
+                assertThrows(QuorumUnavailableException.class, () -> logs(100, node.address()).fetch(AT, 3, MIB, 0));
+        assertTrue(told.getMessage().contains("a read of t-0 from offset 3"), told.getMessage());
+        assertTrue(told.getMessage().contains("remote tier"), told.getMessage());
+    }
+
+    @Test
     void aReadOutsideOfTheLogSaysWhichEnd() throws IOException {
         append("a");
         node.next(Api.FETCH, Step.refused(Code.OFFSET_OUT_OF_RANGE));
