@@ -241,4 +241,71 @@ WORDS = (
     ),
 )
 
-TIER_TOLD = (*JUDGED, *WHOSE, *FOR_CONSUMERS, *WORDS)
+WAYS_OUT = (
+    mutant(
+        "column-of-others-stops-the-tier",
+        "a table with a column more is copied to no longer, and no command mends it",
+        "raftlake.tier.schema",
+        "        if name not in wanted and not field.is_nullable:\n",
+        "        if name not in wanted:\n",
+        ("unit/tier/test_tier_as_left.py",),
+    ),
+    mutant(
+        "column-that-copies-cannot-fill-passed-over",
+        "delta-rs refuses each copy, and nobody says why",
+        "raftlake.tier.schema",
+        "        if name not in wanted and not field.is_nullable:\n",
+        "        if False:\n",
+        ("unit/tier/test_tier_schema.py",),
+    ),
+    mutant(
+        "oldest-commits-looked-at-alone",
+        "the damaged commit of a long table is not named",
+        "raftlake.tier.log_damage",
+        "names[: -_COMMITS_MAX - 1 : -1]",
+        "names[:1]",
+        ("unit/tier/test_tier_log_damage.py",),
+    ),
+    mutant(
+        "longest-name-of-a-directory-refused",
+        "a topic with a name of 232 characters is not copied",
+        "raftlake.tier.store",
+        "len(os.fsencode(place.name)) <= NAME_BYTES_MAX",
+        "len(os.fsencode(place.name)) < NAME_BYTES_MAX",
+        ("unit/tier/test_tier_delta_table.py",),
+    ),
+    mutant(
+        "topic-without-a-table-warned-of-for-ever",
+        "the alarm outlives the topic, and nobody can empty a table that cannot be there",
+        "raftlake.tier.delta_table",
+        "        if not fits(table_uri(self._settings.uri, group)):\n",
+        "        if False:\n",
+        ("unit/tier/test_tier_delta_table.py",),
+    ),
+    mutant(
+        "deleted-records-need-rows",
+        "a partition whose file is lost for good is never copied again",
+        "raftlake.replica.tiering.rebuild",
+        "max(standing.start_offset, self._kv.state.records_from(self._group))",
+        "standing.start_offset",
+        ("unit/replica/test_replica_tiering_rebuild.py",),
+    ),
+    mutant(
+        "lost-beginning-needs-no-rows",
+        "the second of two: deleted records below where the table began",
+        "raftlake.replica.tiering.rebuild",
+        "max(standing.start_offset, self._kv.state.records_from(self._group))",
+        "self._kv.state.records_from(self._group) or standing.start_offset",
+        ("unit/replica/test_replica_tiering_rebuild.py",),
+    ),
+    mutant(
+        "time-of-a-lag-that-is-over",
+        "a row says that nothing waits, and for how long it has waited",
+        "raftlake.cli.tier_facts",
+        '0 if lag == 0 else said.get("lagMs")',
+        'said.get("lagMs")',
+        ("unit/cli/test_cli_tier.py",),
+    ),
+)
+
+TIER_TOLD = (*JUDGED, *WHOSE, *FOR_CONSUMERS, *WORDS, *WAYS_OUT)

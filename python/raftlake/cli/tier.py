@@ -172,7 +172,8 @@ def verify(
         print_json({"ok": not findings, "tables": [report_facts(report) for report in reports]})
     if findings:
         wrong = sum(bool(report.findings) for report in reports)
-        raise TableWrong(f"{findings} findings in {wrong} of {len(reports)} tables")
+        tables = "1 table" if len(reports) == 1 else f"{wrong} of {len(reports)} tables"
+        raise TableWrong(f"{_count_findings(findings)} in {tables}")
 
 
 def _uris(table: str | None, tier_uri: str | None, topic: str | None) -> list[str]:
@@ -300,4 +301,8 @@ def _print_report(report: TableReport) -> None:
         print(finding.line())
     if report.is_dropped:
         print("its topic was deleted, and it has no row any more")
-    print(f"{len(report.findings)} findings" if report.findings else "all is well")
+    print(_count_findings(len(report.findings)) if report.findings else "all is well")
+
+
+def _count_findings(count: int) -> str:
+    return "1 finding" if count == 1 else f"{count} findings"

@@ -217,6 +217,8 @@ def _row(topic: str, partition: int, keys: PartitionKeys, said: Mapping[str, Any
     tiered = keys.tiered if isinstance(keys.tiered, Tiered) else None
     copied = said.get("copiedEndOffset") if tiered is None else tiered.end_offset
     high_watermark = said.get("highWatermark")
+    # The key may be newer than what the leader said.
+    lag = None if copied is None or high_watermark is None else max(0, high_watermark - copied)
     error = (said.get("error") or {}).get("reason")
     if isinstance(keys.tiered, Refused):
         error = f"its key cannot be read: {keys.tiered.reason}; {_REBUILD}"
@@ -225,9 +227,8 @@ def _row(topic: str, partition: int, keys: PartitionKeys, said: Mapping[str, Any
         "partition": partition,
         "copiedEndOffset": copied,
         "highWatermark": high_watermark,
-        # The key may be newer than what the leader said.
-        "lag": None if copied is None or high_watermark is None else max(0, high_watermark - copied),
-        "lagMs": said.get("lagMs"),
+        "lag": lag,
+        "lagMs": 0 if lag == 0 else said.get("lagMs"),
         "segments": 0 if tiered is None else tiered.segments,
         "bytes": 0 if tiered is None else tiered.size,
         "error": "; ".join(each for each in (error, *unreadable) if each) or None,

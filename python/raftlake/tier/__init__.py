@@ -9,7 +9,7 @@ Reading order:
 - `calls`: the values that a node and its worker process send each other. A node imports no other module below this line.
 - `schema`: the columns and properties of a table, its place, and the test whether a table is ours.
 - `remote_segments`: the facts of a copy as JSON, and the file of auxiliary bytes beside it.
-- `failures`, `store`, `store_log`: errors of stores in one line; files beside a table; what delta-rs writes to stderr.
+- `failures`, `store`, `log_damage`, `store_log`: errors in one line; files beside a table; damaged commits; words of delta-rs.
 - `batch_source`, `segment_file`: the batches of a copy, in windows that fit into memory, to one Parquet file.
 - `foreign_commits`, `wholeness`: what commits of others have done, and whether files hold each offset once. Pure.
 - `commit_watch`, `topic_table`: each commit looked at once; the table of a topic: opened or created, read, committed to.

@@ -47,8 +47,9 @@ from raftlake.tier.leftovers import Leftovers
 from raftlake.tier.lineage_facts import FactsReader
 from raftlake.tier.lineage_files import LineageFiles, lineage_files, removable
 from raftlake.tier.remote_segments import SEGMENT_KEY, auxiliary_name, file_name, pack_auxiliary, to_json
-from raftlake.tier.schema import LAST_EPOCH, begin_app, end_app, epoch_app, newest_incarnation
+from raftlake.tier.schema import LAST_EPOCH, begin_app, end_app, epoch_app, newest_incarnation, table_uri
 from raftlake.tier.segment_file import SegmentFile, write_segment
+from raftlake.tier.store import fits
 from raftlake.tier.topic_table import TopicTable, never_shown
 
 T = TypeVar("T")
@@ -83,6 +84,9 @@ class DeltaTier:
     def drop(self, group: GroupId, partitions: int) -> TierError | None:
         """See `RemoteTier.drop`. A table that is gone is made again: it has the fences that keep late copies out."""
         self._tables.pop(group._replace(partition=0), None)
+        if not fits(table_uri(self._settings.uri, group)):
+            # There was no table, and no late copy can make one.
+            return None
         return self._answer(group, lambda table: self._drop(table, group, partitions))
 
     def adopt(self, request: AdoptRequest) -> LineageFacts | TierError:

@@ -41,6 +41,8 @@ _ACCESS = (
 _PLACE = ("nosuchbucket", "bucket does not exist", "containernotfound", "not a directory", "unsupported", "no such bucket")
 #: The answer of a store that speaks S3 or its like.
 _STORE_ANSWER = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
+#: Where in its own code delta-rs met an error.
+_STACK = re.compile(r"\n +0: .*", re.S)
 #: A commit of somebody else came first: this one had no effect. The last one is that of a commit that may not go behind others.
 _CONFLICT = re.compile(
     r"concurrent transaction|metadata changed|protocol changed|concurrent append|concurrent delete"
@@ -62,7 +64,8 @@ def words_of(error: BaseException) -> str:
     URLs in it are without secrets: endpoints may have a password, and addresses of Azure a signature."""
     if (answer := _STORE_ANSWER.search(str(error))) is not None:
         return " ".join(f"{answer[1]}: {answer[2]}".split())[:_REASON_CHARS_MAX]
-    text = without_secrets(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).replace("↳", "-"))
+    text = _STACK.sub("", re.sub(r"\x1b\[[0-9;]*m", "", str(error)))
+    text = without_secrets(text.replace("↳", "-"))
     text = " ".join(text.split()) or type(error).__name__
     half = _REASON_CHARS_MAX // 2
     return text if len(text) <= _REASON_CHARS_MAX else f"{text[: half - 1]}…{text[-half:]}"

@@ -93,7 +93,9 @@ def _check_same(findings: Findings, tiered: Tiered, last: Tiered, shown: Shown, 
         pairs += _counts(tiered, shown)
     for what, said, found in pairs:
         if said != found:
-            findings.add(Kind.KEYS, f"{what}: the quorum's key says {said}, and the table shows {found}")
+            # A leader takes a table over first, and tells the quorum then.
+            hint = " (right after a recovery: verify again)" if what == "incarnation" and found > said else ""
+            findings.add(Kind.KEYS, f"{what}: the quorum's key says {said}, and the table shows {found}{hint}")
 
 
 def _counts(tiered: Tiered, shown: Shown) -> list[tuple[str, int, int]]:

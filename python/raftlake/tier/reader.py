@@ -18,6 +18,7 @@ from raftlake.errors import WireError, WrongState, without_secrets
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import Lineage, TierFailure
 from raftlake.tier.failures import STORE_ERRORS, TierProblem, problem_of
+from raftlake.tier.log_damage import unread_table
 from raftlake.tier.ordered_rows import FileProblem, offsets_of, row_groups, rows_in_order
 from raftlake.tier.schema import (
     CLUSTER_PROPERTY,
@@ -91,20 +92,20 @@ class TopicHistory:
         except TableNotFoundError as error:
             raise WrongState(f"there is no Delta table at {self.uri}") from error
         except STORE_ERRORS as error:
-            raise problem_of(error, "read the table", self.uri) from error
+            raise unread_table(error, self.uri, self.storage_options) from error
 
     def _list(self, table: DeltaTable) -> Arrow:
         try:
             return list_files(table)
         except STORE_ERRORS as error:
-            raise problem_of(error, "read the table", self.uri) from error
+            raise unread_table(error, self.uri, self.storage_options) from error
 
     def refresh(self) -> None:
         """Show the newest version from now on."""
         try:
             self._table.update_incremental()
         except STORE_ERRORS as error:
-            raise problem_of(error, "read the table", self.uri) from error
+            raise unread_table(error, self.uri, self.storage_options) from error
         if self._table.version() != self.version:
             self._listed = self._list(self._table)
             self.version = self._table.version()

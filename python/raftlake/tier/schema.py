@@ -7,7 +7,8 @@ version 2, and no feature above them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from deltalake import DeltaTable, Schema
 
@@ -28,6 +29,14 @@ LAST_EPOCH = 2**31 - 1
 _INCARNATIONS_BEYOND = 16
 #: Delta may be told to forget old `txn` versions. The fences of this table are such versions.
 _FORGETS_FENCES = "delta.setTransactionRetentionDuration"
+#: What to do about a table that cannot be used.
+_OF_ANOTHER = "put back the table that was here; where none was, move this one away, or set tier.uri"
+_ALTERED = "RESTORE the version before that change; a table that never was the tier's belongs elsewhere"
+
+
+class _Field(NamedTuple):
+    type: str
+    is_nullable: bool
 
 
 def table_uri(tier_uri: str, group: GroupId) -> str:
@@ -89,32 +98,44 @@ def newest_incarnation(transaction: Callable[[str], int | None], cluster_id: str
     return newest
 
 
-def difference(table: DeltaTable, cluster_id: str, group: GroupId) -> str | None:
-    """What makes a table another one than that of this topic, in words; None where it is the right one."""
+class Difference(NamedTuple):
+    """What makes a table another one than that of a topic, and what to do, in words."""
+
+    what: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.advice}"
+
+
+def difference(table: DeltaTable, cluster_id: str, group: GroupId) -> Difference | None:
+    """None where it is the table of this topic. Columns that others added are no difference: a copy leaves them null."""
     found = table.metadata().configuration
     for name, wanted in table_properties(cluster_id, group).items():
         if name.startswith("raftlake.") and found.get(name) != wanted:
             what = f"is {found[name]}" if name in found else "is missing"
-            return f"its property {name} {what} instead of {wanted}"
+            return Difference(f"its property {name} {what} instead of {wanted}", _OF_ANOTHER)
     if _FORGETS_FENCES in found:
-        return f"its property {_FORGETS_FENCES} makes it forget which leader wrote last: unset it"
+        return Difference(f"its property {_FORGETS_FENCES} makes it forget which leader wrote last", "unset it")
     if table.metadata().partition_columns != PARTITION_COLUMNS:
-        return f"it is partitioned by {table.metadata().partition_columns} instead of {PARTITION_COLUMNS}"
-    return _schema_difference(_types(table.schema()), _types(delta_schema()))
+        what = f"it is partitioned by {table.metadata().partition_columns} instead of {PARTITION_COLUMNS}"
+        return Difference(what, _OF_ANOTHER)
+    altered = _schema_difference(_fields(table.schema()), _fields(delta_schema()))
+    return None if altered is None else Difference(altered, _ALTERED)
 
 
-def _types(schema: Schema) -> dict[str, str]:
+def _fields(schema: Schema) -> dict[str, _Field]:
     fields = json.loads(schema.to_json())["fields"]
-    return {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields}
+    return {field["name"]: _Field(json.dumps(field["type"], sort_keys=True), field["nullable"]) for field in fields}
 
 
-def _schema_difference(found: dict[str, str], wanted: dict[str, str]) -> str | None:
-    for name, type_ in wanted.items():
+def _schema_difference(found: Mapping[str, _Field], wanted: Mapping[str, _Field]) -> str | None:
+    for name, field in wanted.items():
         if name not in found:
             return f"it has no column {name}"
-        if found[name] != type_:
-            return f"its column {name} is of type {found[name]} instead of {type_}"
-    for name in found:
-        if name not in wanted:
-            return f"it has a column {name}, which no table of a topic has"
+        if found[name].type != field.type:
+            return f"its column {name} is of type {found[name].type} instead of {field.type}"
+    for name, field in found.items():
+        if name not in wanted and not field.is_nullable:
+            return f"it has a column {name} that may not be null, and copies cannot fill it"
     return None

@@ -23,6 +23,9 @@ from raftlake.tier.failures import STORE_ERRORS
 #: pyarrow ships no types.
 Arrow: TypeAlias = Any
 
+#: What the file systems of Linux and macOS allow for the name of a directory.
+NAME_BYTES_MAX = 255
+
 _READ_BYTES = 8 << 20
 
 
@@ -153,6 +156,12 @@ def local_path(uri: str) -> Path | None:
         return Path(uri)
     parts = urllib.parse.urlsplit(uri)
     return Path(urllib.parse.unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def fits(uri: str) -> bool:
+    """Whether there can be a directory of that name."""
+    place = local_path(uri)
+    return place is None or len(os.fsencode(place.name)) <= NAME_BYTES_MAX
 
 
 def absolute(uri: str) -> str:

@@ -7,6 +7,7 @@ is not created anew: a table that begins in the middle would look whole.
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Mapping, Sequence
 
 from deltalake import DeltaTable
@@ -19,8 +20,9 @@ from raftlake.tier.calls import TierSettings
 from raftlake.tier.commit_watch import CommitWatch
 from raftlake.tier.failures import STORE_ERRORS, TierProblem, problem_of
 from raftlake.tier.foreign_commits import CALL_KEY, CLEAN_KEY
+from raftlake.tier.log_damage import unread_table
 from raftlake.tier.schema import PARTITION_COLUMNS, delta_schema, difference, table_properties, table_uri
-from raftlake.tier.store import Store
+from raftlake.tier.store import NAME_BYTES_MAX, Store, fits
 from raftlake.tier.table_files import TableFile, files_of, list_files
 
 #: How often delta-rs itself goes behind a commit of another lineage.
@@ -83,6 +85,10 @@ class TopicTable:
 
     def refresh(self) -> None:
         """See the newest commits; create the table where there never was one and it may be. Raises TierProblem."""
+        if not fits(self.uri):
+            room = NAME_BYTES_MAX - len(posixpath.basename(self.uri)) + len(self._group.topic)
+            what = f"a topic's name has at most {room} characters on a local path: copy it to a topic with a shorter name"
+            raise TierProblem(TierFailure.UNUSABLE, f"there is no table of topic {self._group.topic[:32]}…: {what}")
         try:
             if self._table is not None and (self._newest is None or self._commit_content() != self._newest):
                 self._table = None
@@ -96,12 +102,12 @@ class TopicTable:
             self._newest = self._commit_content()
         except STORE_ERRORS as error:
             self._table = None
-            raise problem_of(error, "read the table", self.uri) from error
+            raise unread_table(error, self.uri, self._options) from error
         if found is not None:
             self._table = None
             raise TierProblem(
                 TierFailure.UNUSABLE,
-                f"the table at {self.uri} is not ours for topic {self._group.topic}: {found}: move it away, or set tier.uri",
+                f"the table at {self.uri} is not ours for topic {self._group.topic}: {found}",
             )
 
     def _commit_content(self) -> bytes | None:

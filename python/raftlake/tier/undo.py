@@ -32,6 +32,10 @@ from raftlake.tier.table_files import TableFile
 from raftlake.tier.topic_table import TopicTable
 from raftlake.tier.wholeness import start_of
 
+_GIVE_UP = (
+    f"{RESTORE}; where there is none, docs/tier.md, 'Rows that are lost for good', tells how the partition begins behind them"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Undone:
@@ -124,7 +128,7 @@ class Undo:
         store = self._table.store
         size = store.size(path)
         if size is None:
-            raise TierProblem(TierFailure.DAMAGED, f"{self._table.uri}/{path} is gone, perhaps by VACUUM: {RESTORE}")
+            raise TierProblem(TierFailure.DAMAGED, f"{self._table.uri}/{path} is gone, perhaps by VACUUM: {_GIVE_UP}")
         ranges = Ranges(*STATISTICS_COLUMNS)
         with store.open(path) as source:
             for rows in pq.ParquetFile(source).iter_batches(ROW_GROUP_ROWS, columns=list(STATISTICS_COLUMNS)):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from raftlake.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["raftlake"]
@@ -26,6 +29,26 @@ def test_no_command_imports_hypothesis(start: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "None", done
     assert done.stdout.startswith("raftlake ")
+
+
+@pytest.mark.parametrize("moment", ["import", "call"])
+def test_ctrl_c_ends_a_command_without_a_traceback(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while its modules are loaded."""
+
+    class Loading:
+        @property
+        def main(self) -> Callable[[], None]:
+            def command() -> None:
+                raise KeyboardInterrupt
+
+            if moment == "import":
+                raise KeyboardInterrupt
+            return command
+
+    monkeypatch.setitem(sys.modules, "raftlake.cli.main", Loading())  # type: ignore[arg-type]
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["sinks", "--help"]])

@@ -94,12 +94,12 @@ def quorum_of(keys: Mapping[str, Mapping[int, PartitionKeys]]) -> QuorumTier:
 def test_a_row_tells_what_key_and_leader_say() -> None:
     error = {"failure": "unusable", "reason": "no room"}
     quorum = quorum_of({"i": {0: tiered(5, 30, 3, 700), 1: tiered(0, 8)}})
-    said = [answer_for("orders", 0, 20, 45, lagMs=90), answer_for("orders", 1, 8, 8, error=error)]
+    said = [answer_for("orders", 0, 20, 45, lagMs=90), answer_for("orders", 1, 7, 8, lagMs=60, error=error)]
     rows = partition_facts(quorum, [NodeAnswer(1, "h:1", said)])
     assert rows == [
         {"topic": "fares", "partition": 0, "copiedEndOffset": None, "highWatermark": None, "lag": None, "lagMs": None}
         | {"segments": 0, "bytes": 0, "error": None},
-        # The key is newer than the leader's word.
+        # The key is newer than the leader's word, also where nothing waits any more.
         {"topic": "orders", "partition": 0, "copiedEndOffset": 30, "highWatermark": 45, "lag": 15, "lagMs": 90}
         | {"segments": 3, "bytes": 700, "error": None},
         {"topic": "orders", "partition": 1, "copiedEndOffset": 8, "highWatermark": 8, "lag": 0, "lagMs": 0}
@@ -233,7 +233,7 @@ def test_findings_are_output_and_an_error(settings: TierSettings) -> None:
     fill(settings)
     rewrite(settings, lambda rows: with_value(rows, "value", 8, b"other"))
     output, error = failed("verify", str(root_of(settings)))
-    assert isinstance(error, cli_tier.TableWrong) and str(error) == "2 findings in 1 of 1 tables"
+    assert isinstance(error, cli_tier.TableWrong) and str(error) == "2 findings in 1 table"
     assert output.splitlines()[-1] == "2 findings"
     assert "partition 2 offset 7 partition=2/part-" in output.splitlines()[-3]
     assert "another program has changed it" in output.splitlines()[-2]
@@ -249,7 +249,7 @@ def test_all_tables_of_a_tier_or_of_a_topic(settings: TierSettings) -> None:
     fill(settings)
     (Path(settings.uri) / f"trains-{OTHER_ID}").mkdir()
     output, error = failed("verify", "--tier-uri", settings.uri)
-    assert str(error) == "1 findings in 1 of 2 tables"
+    assert str(error) == "1 finding in 1 of 2 tables"
     assert "all is well" in output and f"trains-{OTHER_ID} (unreadable)" in output and "there is no Delta table" in output
     assert "all is well" in run("verify", "--tier-uri", settings.uri, "--topic", "flights")
     for arguments, words in ((["--topic", "ferries"], "no table of topic 'ferries'"), ([], "no table: is it the tier.uri")):
@@ -356,7 +356,7 @@ def test_another_topics_table_is_a_finding_whatever_the_keys_say(settings: TierS
     shutil.copytree(root_of(settings), place)
     for more in ([], ["-b", "h:1"]):
         output, error = failed("verify", "--tier-uri", settings.uri, "--topic", "trains", *more)
-        assert str(error) == "1 findings in 1 of 1 tables"
+        assert str(error) == "1 finding in 1 table"
         assert f"{place}: the table here is that of topic flights" in output and "rebuild-metadata" not in output
 
 

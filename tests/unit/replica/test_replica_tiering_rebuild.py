@@ -11,10 +11,11 @@ import pytest
 from copierkit import Keys, Tier
 from enginekit import ORDERS
 from raftlake.kv.commands import Compare, Delete, Put, Txn
-from raftlake.kv.keys import INCARNATION_KEY, tier_key, tier_segment_key
+from raftlake.kv.keys import INCARNATION_KEY, start_key, tier_key, tier_segment_key
 from raftlake.ports.tier import Lineage, LineageFacts, RemoteSegment, TierError, TierFailure
 from raftlake.raft.types import Epoch, Offset
 from raftlake.replica.kv.outcomes import ProposeStatus
+from raftlake.replica.reserved import RecordStart
 from raftlake.replica.tiering.local_start import LocalStarts
 from raftlake.replica.tiering.rebuild import TRIES, Rebuild, Rebuilt
 from raftlake.tier.entries import Tiered, adopted, decode_segment, decode_tiered, encode_tiered
@@ -135,6 +136,19 @@ def test_a_table_that_lost_its_beginning_or_ends_before_the_log_is_refused(
     world.rebuild.begin()
     world.told()
     assert (world.begin, world.reach) == (begin, reach)
+
+
+@pytest.mark.parametrize(("deleted", "begin"), [(2, 3), (3, 3), (7, 7)])
+def test_deleted_records_need_no_rows(deleted: int, begin: int) -> None:
+    """Where files of the table are lost for good, the partition begins behind them."""
+    world = World()
+    starts = [(0, deleted), (1, 9)]
+    puts = [Put(start_key(TOPIC_ID, index), RecordStart(Offset(offset), "").encode()) for index, offset in starts]
+    world.keys.apply(Txn((), tuple(puts)))
+    world.say(encode_tiered(Tiered(start_offset=Offset(3), end_offset=Offset(9))))
+    world.rebuild.begin()
+    world.told()
+    assert (world.begin, world.reach) == (begin, 2)
 
 
 def test_without_a_key_nothing_is_changed_where_a_voter_does_not_tell_where_its_log_begins() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from contract.file_faults import without_sync
 from contract.tier_contract import LINEAGE, data_batch, failure, request_for, segment
@@ -18,6 +19,7 @@ from raftlake.raft.types import Epoch
 from raftlake.tier.calls import TierSettings
 from raftlake.tier.commit_watch import CommitWatch
 from raftlake.tier.delta_table import DeltaTier
+from raftlake.tier.reader import TopicHistory
 from raftlake.tier.store import Store
 from raftlake.tier.table_reads import TableReads
 from raftlake.tier.topic_table import TopicTable
@@ -120,6 +122,7 @@ def test_an_append_is_undone_by_a_delete_of_its_rows(
 def test_what_others_may_do_is_no_change(
     settings: TierSettings, tier: DeltaTier, made: list[RemoteSegment], is_new: bool
 ) -> None:
+    table(settings).alter.add_columns([Field("of_others", PrimitiveType("string"))])
     table(settings).optimize.compact()
     table(settings).optimize.z_order(["timestamp"])
     table(settings).vacuum(dry_run=False, retention_hours=0, enforce_retention_duration=False)
@@ -131,6 +134,8 @@ def test_what_others_may_do_is_no_change(
     assert tier.claim(LINEAGE, Epoch(6)) != LineageEnd(None)
     assert isinstance(tier.copy(segment(18, "next", epoch=6)), RemoteSegment)
     assert TableReads(settings).check(LINEAGE, made[1]) is None
+    rows = [row for batch in TopicHistory(str(root_of(settings))).read(2) for row in batch.column("offset").to_pylist()]
+    assert rows == list(range(24))
 
 
 def test_a_commit_says_up_to_where_all_was_well(settings: TierSettings, tier: DeltaTier, made: list[RemoteSegment]) -> None:

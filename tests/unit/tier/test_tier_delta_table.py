@@ -123,6 +123,20 @@ def test_the_hundredth_commit_makes_a_checkpoint_that_keeps_the_fences(settings:
     assert made(fresh.copy(segment(6, "b"))).end_offset == 12
 
 
+@pytest.mark.parametrize("length", [232, 233, 249])
+def test_the_longest_topic_name_with_a_directory_is_told(settings: TierSettings, tier: DeltaTier, length: int) -> None:
+    lineage = Lineage(GROUP._replace(topic="m" * length), 0)
+    answer = tier.copy(segment(0, "a", lineage=lineage))
+    if length == 232:
+        assert made(answer).end_offset == 6
+    else:
+        assert failure(answer) is TierFailure.UNUSABLE and isinstance(answer, TierError)
+        assert "a topic's name has at most 232 characters on a local path" in answer.reason
+        assert len(answer.reason) < 200
+    # A deleted topic leaves no alarm behind.
+    assert tier.drop(lineage.group, 1) is None
+
+
 # --- what is left of a failure -----------------------------------------------------------------------------------------------
 
 

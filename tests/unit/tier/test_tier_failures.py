@@ -52,6 +52,12 @@ def test_words_are_one_line_without_colours_and_bounded() -> None:
     assert words_of(OSError(answer)) == "NoSuchBucket: The bucket is none."
 
 
+def test_words_leave_out_where_in_delta_rs_an_error_was_met() -> None:
+    error = DeltaError("Kernel error: Json error: x\n   0: <unknown>\n  13: clone3\n             at ./clone3.S:81:0\n")
+    assert words_of(error) == "Kernel error: Json error: x"
+    assert words_of(DeltaError("at offset\n 10: more")) == "at offset 10: more"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

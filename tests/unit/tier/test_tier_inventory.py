@@ -152,7 +152,7 @@ def test_all_bad_tables_are_named_at_once(settings: TierSettings, monkeypatch: p
     with pytest.raises(WrongState) as found:
         read_tables(settings)
     told = str(found.value)
-    assert told.startswith(f"3 tables cannot be used: (1) cannot read the table {table_uri(settings.uri, OTHER)}: ")
+    assert told.startswith(f"3 tables cannot be used: (1) cannot read the table {table_uri(settings.uri, OTHER)}: its commit ")
     assert f"; (2) {table_uri(settings.uri, GROUP)}/{made.file} is gone: put it back" in told
     assert f"; (3) there is no Delta table at {settings.uri}/x-" in told
     monkeypatch.setattr(inventory, "_BAD_MAX", 1)
@@ -166,7 +166,11 @@ def test_all_bad_tables_are_named_at_once(settings: TierSettings, monkeypatch: p
             raise TierProblem(TierFailure.UNKNOWN, "no answer")
         return [table_uri(uri, OTHER), table_uri(uri, GROUP)]
 
+    def no_answer(*_: object) -> None:
+        raise TierProblem(TierFailure.UNKNOWN, "not this table either")
+
     monkeypatch.setattr(inventory, "tables_at", tables_at)
+    monkeypatch.setattr(inventory, "TopicHistory", no_answer)
     with pytest.raises(TierProblem, match=r"^no answer$"):
         read_tables(settings)
 

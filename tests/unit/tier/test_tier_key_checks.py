@@ -60,6 +60,15 @@ def test_a_key_that_says_something_else_is_found(settings: TierSettings, change:
     wrong = PartitionKeys(replace(keys.tiered, **change), keys.segments)  # type: ignore[arg-type]
     (finding,) = verify(settings, at_rest(wrong))
     assert finding.kind is Kind.KEYS and words in finding.what and "rebuild-metadata" in finding.line()
+    assert "verify again" not in finding.what
+
+
+def test_a_table_that_a_recovery_takes_over_may_be_ahead_of_its_key(settings: TierSettings) -> None:
+    keys = keys_of(fill(settings))
+    assert isinstance(keys.tiered, Tiered)
+    before = PartitionKeys(replace(keys.tiered, incarnation=-1), keys.segments)
+    (finding,) = verify(settings, at_rest(before))
+    assert "says -1, and the table shows 0 (right after a recovery: verify again)" in finding.what
 
 
 @pytest.mark.parametrize(

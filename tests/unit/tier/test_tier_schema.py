@@ -57,7 +57,12 @@ OURS = table_properties("cluster", GROUP)
 @pytest.mark.parametrize(
     ("schema", "partitioning", "properties", "words"),
     [
-        (segment_schema(), ["partition"], {}, "its property raftlake.format is missing"),
+        (
+            segment_schema(),
+            ["partition"],
+            {},
+            "format is missing instead of 1: put back the table that was here",
+        ),
         (segment_schema(), ["partition"], OURS | {"raftlake.format": "2"}, "its property raftlake.format is 2 instead of 1"),
         (segment_schema(), ["partition"], OURS | {"raftlake.topicId": "x"}, f"raftlake.topicId is x instead of {TOPIC_ID}"),
         (segment_schema(), ["partition"], OURS | {"raftlake.clusterId": "y"}, "raftlake.clusterId is y instead of cluster"),
@@ -70,7 +75,12 @@ OURS = table_properties("cluster", GROUP)
         (segment_schema(), [], OURS, r"partitioned by \[\] instead of \['partition'\]"),
         (without("headers"), ["partition"], OURS, "it has no column headers"),
         (without("kind").append(pa.field("kind", pa.int64())), ["partition"], OURS, 'column kind is of type "long"'),
-        (segment_schema().append(pa.field("mine", pa.int64())), ["partition"], OURS, "a column mine, which no table"),
+        (
+            segment_schema().append(pa.field("mine", pa.int64(), nullable=False)),
+            ["partition"],
+            OURS,
+            "a column mine that may not be null, and copies cannot fill it: RESTORE the version before that change",
+        ),
     ],
 )
 def test_another_table_is_refused_with_its_path_and_the_difference(

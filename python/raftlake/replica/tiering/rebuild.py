@@ -88,7 +88,8 @@ class Rebuild:
         self._accept(version, standing, reach)
 
     def _accept(self, version: int, standing: Tiered | None, reach: Offset | None) -> None:
-        begin = None if standing is None else standing.start_offset
+        # Deleted records need no rows: that is the way out where files are lost for good.
+        begin = None if standing is None else max(standing.start_offset, self._kv.state.records_from(self._group))
         self._tier.accept(self._group, begin, reach, lambda outcome: self._on_facts(version, standing, outcome))
 
     def _on_facts(self, version: int, standing: Tiered | None, outcome: LineageFacts | TierError) -> None:
