@@ -9,6 +9,7 @@ CURRENT = "raftlake.replica.tiering.current_keys"
 READER = "raftlake.tier.reader"
 VERIFY = "raftlake.tier.verify"
 CLI = "raftlake.cli.tier"
+LATE = ("unit/replica/test_replica_tiering.py",)
 STARTED = ("unit/replica/test_replica_tiering_current_keys.py",)
 
 JUDGED = (
@@ -297,6 +298,22 @@ WAYS_OUT = (
         "max(standing.start_offset, self._kv.state.records_from(self._group))",
         "self._kv.state.records_from(self._group) or standing.start_offset",
         ("unit/replica/test_replica_tiering_rebuild.py",),
+    ),
+    mutant(
+        "late-copies-not-told",
+        "the table is hours behind, no copy fails, and the health check says nothing",
+        "raftlake.replica.tiering.tiering",
+        "if wait[0] > LATE_LAGS *",
+        "if wait[0] > 10 * LATE_LAGS *",
+        LATE,
+    ),
+    mutant(
+        "failing-copies-told-as-late",
+        "'do not fail', beside the error with which they fail",
+        "raftlake.replica.tiering.tiering",
+        "if led.failing is None and watched.waits_since_ms is not None",
+        "if watched.waits_since_ms is not None",
+        LATE,
     ),
     mutant(
         "time-of-a-lag-that-is-over",

@@ -18,7 +18,7 @@ from raftlake.replica.disk.findings import Findings
 from raftlake.replica.partition.retention import TableBounds
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.tiering.remote_log import RemoteLog
-from raftlake.replica.tiering.tiering import BUSY_MAX, LOOK_INTERVAL_MS, SEEN_MAX, Tiering
+from raftlake.replica.tiering.tiering import BUSY_MAX, LATE_LAGS, LOOK_INTERVAL_MS, SEEN_MAX, Tiering
 from raftlake.tier.entries import Tiered, encode_tiered
 from raftlake.wire.ids import id_to_text
 
@@ -267,6 +267,41 @@ def test_a_copier_ends_with_the_leadership_that_it_was_made_for(how: str) -> Non
     world.keys.commit()
     assert world.tier.copies == [], "what it asked for is of no interest any more"
     assert len(world.tiering.statuses()) == (how == "new epoch")
+
+
+@pytest.mark.parametrize(
+    ("count", "named"), [(1, "orders-0: "), (2, "orders-0 and 1 more partition: "), (3, "orders-0 and 2 more partitions: ")]
+)
+def test_copies_that_cannot_keep_up_are_told(count: int, named: str) -> None:
+    world = World()
+    lag_ms = world.ground.engine.config.tier_target_lag_ms
+    for index in range(count):
+        # The first one waits longest.
+        world.ground.append(world.ground.lead(group(index)), b"x" * 600)
+        world.tick()
+    longest_ms = LATE_LAGS * lag_ms + LOOK_INTERVAL_MS * (count - 1)
+    world.tick(LATE_LAGS * lag_ms - LOOK_INTERVAL_MS * (count - 1))
+    assert world.tiering.statuses()[0].lag_ms == LATE_LAGS * lag_ms and world.tiering.warnings == ()
+    world.tick(LOOK_INTERVAL_MS * (count - 1) + 1)
+    (warning,) = world.tiering.warnings
+    assert warning.startswith(f"{named}copies to the tier are {longest_ms // 1000} s late and do not fail")
+    assert f"tier.target.lag.ms={lag_ms}" in warning
+    copied = Tiered(start_offset=Offset(0), end_offset=Offset(2), checked_offset=Offset(2))
+    for index in range(count):
+        world.keys.apply(Txn((), (Put(tier_key(id_to_text(ORDERS.topic_id), index), encode_tiered(copied)),)))
+    world.tick()
+    assert world.tiering.warnings == ()
+
+
+def test_a_failing_copy_is_told_once_and_not_as_late() -> None:
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.ground.append(partition, b"x" * 600)
+    world.keys.apply(Txn((), (Put(tier_key(id_to_text(ORDERS.topic_id), 0), b"spoilt"),)))
+    for _ in range(3):
+        world.tick(LATE_LAGS * world.ground.engine.config.tier_target_lag_ms)
+    (warning,) = world.tiering.warnings
+    assert "late" not in warning
 
 
 def test_a_partition_with_an_error_is_looked_at_until_the_error_is_gone() -> None:

@@ -31,7 +31,7 @@ from raftlake.replica.tiering.local_start import ask_local_starts
 from raftlake.replica.tiering.rebuild import Rebuild, Rebuilt
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.step import Standing, TierCounts, standing_of
-from raftlake.replica.tiering.words import trouble_of
+from raftlake.replica.tiering.words import lateness_of, trouble_of
 from raftlake.tier.plan import RollRule
 
 #: Between two looks at a partition.
@@ -40,6 +40,8 @@ LOOK_INTERVAL_MS = 1_000
 BUSY_MAX = 4
 #: Times of high watermarks that are kept for each partition.
 SEEN_MAX = 256
+#: Records that wait for so many target lags are told, though no copy fails.
+LATE_LAGS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,5 +261,14 @@ class Tiering:
         lasting_ms = self._engine.config.tier_target_lag_ms
         wall_ms = self._engine.clock.wall_ms()
         lasting = [led for _, led in self._all_led() if led.is_alarming(wall_ms - lasting_ms)]
-        told = trouble_of(lasting)
-        return ((told,) if told else ()) + (() if self.gone is None else self.gone.warnings)
+        told = [trouble_of(lasting), lateness_of(self._late(), lasting_ms)]
+        return (*filter(None, told), *(() if self.gone is None else self.gone.warnings))
+
+    def _late(self) -> list[tuple[int, GroupId]]:
+        """The partitions whose copies go well and cannot keep up, each with the ms that its records wait."""
+        waits = [
+            (self._engine.now_ms - watched.waits_since_ms, watched.partition.group)
+            for watched, led in self._all_led()
+            if led.failing is None and watched.waits_since_ms is not None
+        ]
+        return [wait for wait in waits if wait[0] > LATE_LAGS * self._engine.config.tier_target_lag_ms]
