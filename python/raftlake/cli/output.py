@@ -74,6 +74,11 @@ def note(text: str) -> None:
         give_up(2)
 
 
+def counted(count: int, thing: str) -> str:
+    """So many of a thing whose plural ends in s: `1 record`, `2 records`."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def as_text(data: bytes | None) -> str | None:
     """Bytes as text for JSON; what is not UTF-8 is shown with backslashes."""
     return None if data is None else data.decode("utf-8", errors="backslashreplace")

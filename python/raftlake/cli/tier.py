@@ -21,6 +21,7 @@ from raftlake.cli.output import (
     BootstrapServer,
     TimeoutMs,
     connect,
+    counted,
     note,
     print_json,
     print_table,
@@ -173,7 +174,7 @@ def verify(
     if findings:
         wrong = sum(bool(report.findings) for report in reports)
         tables = "1 table" if len(reports) == 1 else f"{wrong} of {len(reports)} tables"
-        raise TableWrong(f"{_count_findings(findings)} in {tables}")
+        raise TableWrong(f"{counted(findings, 'finding')} in {tables}")
 
 
 def _uris(table: str | None, tier_uri: str | None, topic: str | None) -> list[str]:
@@ -301,8 +302,4 @@ def _print_report(report: TableReport) -> None:
         print(finding.line())
     if report.is_dropped:
         print("its topic was deleted, and it has no row any more")
-    print(_count_findings(len(report.findings)) if report.findings else "all is well")
-
-
-def _count_findings(count: int) -> str:
-    return "1 finding" if count == 1 else f"{count} findings"
+    print(counted(len(report.findings), "finding") if report.findings else "all is well")

@@ -19,6 +19,7 @@ from raftlake.cli.output import (
     TimeoutMs,
     as_text,
     connect,
+    counted,
     note,
     print_json,
     print_table,
@@ -62,7 +63,7 @@ def create(
     if as_json:
         print_json({**topic_facts(described), "configs": own})
     else:
-        print(f"topic {described.name} has {len(described.partitions)} partitions")
+        print(f"topic {described.name} has {counted(len(described.partitions), 'partition')}")
 
 
 def require_count(described: TopicDescription, partitions: int | None) -> None:
@@ -73,7 +74,7 @@ def require_count(described: TopicDescription, partitions: int | None) -> None:
     advice = "partitions are never taken away"
     if partitions > has:
         advice = f"`raftlake topics alter {described.name} --partitions {partitions}` adds the others"
-    raise WrongState(f"topic {described.name!r} exists with {has} partitions, not {partitions}: {advice}")
+    raise WrongState(f"topic {described.name!r} exists with {counted(has, 'partition')}, not {partitions}: {advice}")
 
 
 def parse_configs(given: list[str] | None) -> dict[str, str]:
@@ -135,7 +136,7 @@ def alter(
         print_json({**topic_facts(described), "set": configs, "deleted": deleted})
         return
     if partitions is not None:
-        print(f"topic {described.name} has {len(described.partitions)} partitions")
+        print(f"topic {described.name} has {counted(len(described.partitions), 'partition')}")
     for line in changed:
         print(line)
 
@@ -144,7 +145,8 @@ def require_more(found: TopicDescription, count: int) -> None:
     """WrongState where the topic has as many partitions already."""
     has = len(found.partitions)
     if has >= count:
-        raise WrongState(f"nothing was changed: topic {found.name!r} has {has} partitions, and {count} would be no increase")
+        what = f"topic {found.name!r} has {counted(has, 'partition')}"
+        raise WrongState(f"nothing was changed: {what}, and {count} would be no increase")
 
 
 def configs_line(own: dict[str, str]) -> str:
@@ -259,7 +261,7 @@ def produce(
         # A missing topic, partition or quorum is said before a line is read, and also when none comes.
         require_partition(topic, partition, client.partitions(topic))
         count = produce_lines(client, topic, chunks(sys.stdin.buffer, one_by_one=sys.stdin.isatty()), key_separator, partition)
-    note(f"{count} records appended")
+    note(f"{counted(count, 'record')} appended")
 
 
 def consume(
@@ -316,7 +318,7 @@ def _records(
 def require_partition(topic: str, partition: int | None, known: Collection[int]) -> None:
     """ConfigError for a partition that the topic does not have."""
     if partition is not None and partition not in known:
-        raise ConfigError(f"--partition: topic {topic!r} has {len(known)} partitions, not {partition}")
+        raise ConfigError(f"--partition: topic {topic!r} has {counted(len(known), 'partition')}, not {partition}")
 
 
 def _read_to(client: Client, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:

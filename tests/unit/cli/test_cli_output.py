@@ -274,11 +274,11 @@ class Quorum:
 @pytest.mark.parametrize(
     ("command", "done", "line"),
     [
-        ("create t", ("create", "t", 1, False), "topic t has 1 partitions"),
+        ("create t", ("create", "t", 1, False), "topic t has 1 partition"),
         ("create t --if-not-exists", ("create", "t", 1, True), "topic t has 2 partitions"),
         ("create t --if-not-exists --partitions 2", ("create", "t", 2, True), "topic t has 2 partitions"),
         ("alter t --partitions 4", ("grow", "t", 4), "topic t has 4 partitions"),
-        ("create t --config a=1 --config b=c=d", ("create", "t", 1, False, {"a": "1", "b": "c=d"}), "topic t has 1 partitions"),
+        ("create t --config a=1 --config b=c=d", ("create", "t", 1, False, {"a": "1", "b": "c=d"}), "topic t has 1 partition"),
         (
             "create t --if-not-exists --config retention.ms=5",
             ("create", "t", 1, True, {"retention.ms": "5"}),
