@@ -208,7 +208,7 @@ LATE_ANSWERS = (
         edits=(
             Edit(
                 FETCHER,
-                "        self._wanted[group] = request\n        self._mark(self)\n",
+                "        self._wanted[group] = request\n",
                 "        self._forgotten.pop(group, None)\n        self._wanted[group] = request\n",
             ),
         ),

@@ -90,12 +90,51 @@ IN_SYNC_BUGS = (
         edits=(
             Edit(
                 "raftlake.replica.replication.fetcher",
-                "            if self.confirm(group):\n                self._lost.pop(group, None)\n",
-                "            self._lost.pop(group, None)\n",
+                "        if self._unheard:\n            self._confirm_unheard()\n",
+                "        self._unheard.clear()\n",
             ),
         ),
         by_tests=True,
         places=(TOLD, "unit/replica/test_replica_replication_fetcher_forgotten.py"),
+    ),
+    Mutant(
+        name="observer-that-asked-another-voter-waits-for-news",
+        source="seed 1130016276: it came back to the same leader, and heard of it with the next record alone",
+        edits=(
+            Edit(
+                "raftlake.replica.replication.fetcher",
+                "        if not self._engine.partitions[group].core.hears_leader:\n            self._unheard[group] = None\n",
+                "",
+            ),
+        ),
+        by_tests=True,
+        places=("unit/replica/test_replica_replication_fetcher_forgotten.py",),
+    ),
+    Mutant(
+        name="observer-that-doubts-an-answer-waits-for-news",
+        source="the second of two: the connection was lost in the millisecond of the answer",
+        edits=(
+            Edit(
+                "raftlake.replica.replication.fetcher",
+                "            if partition is None or partition.core.hears_leader:\n",
+                "            if True:\n",
+            ),
+        ),
+        by_tests=True,
+        places=("unit/replica/test_replica_replication_fetcher_forgotten.py",),
+    ),
+    Mutant(
+        name="topics-of-the-connectors-match-patterns",
+        source="a consumer of '.*' reads the changes of states",
+        edits=(
+            Edit(
+                "raftlake.replica.apis.cluster",
+                "topic.name == METADATA_TOPIC or topic.name.startswith(INTERNAL_PREFIX)",
+                "topic.name == METADATA_TOPIC",
+            ),
+        ),
+        by_tests=True,
+        places=("unit/replica/test_replica_apis_cluster_describe.py",),
     ),
     Mutant(
         name="lost-groups-told-before-their-own-round-is-answered",

@@ -14,6 +14,8 @@ from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, NodeId
 
 METADATA_TOPIC = "__cluster_metadata"
+#: Topics that the connectors keep for themselves begin so. Clients leave internal topics out of patterns.
+INTERNAL_PREFIX = "__raftlake-"
 #: Kafka's `Uuid(0, 1)`, the fixed id of the metadata topic.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_GROUP = GroupId(METADATA_TOPIC, 0, METADATA_TOPIC_ID)

@@ -50,6 +50,17 @@ def test_metadata_lists_nodes_topics_and_leaders(cluster: Cluster) -> None:
         assert [part.leader_id for part in listed.partitions] == leaders
 
 
+def test_topics_of_the_connectors_are_internal() -> None:
+    """Kafka's consumers with a pattern leave them out (exclude.internal.topics), as Spark's Kafka connector does."""
+    cluster = Cluster(1)
+    names = {"__raftlake-blobs": True, "__raftlake-state-q-0-default": True, "__raftlake": False, "orders": False}
+    for name in names:
+        cluster.create_topic(name, 1)
+    request = _schema("metadata", 12).MetadataRequest(topics=None, include_topic_authorized_operations=False)
+    answer = cluster.ask(cluster.leader(), ApiKey.METADATA, request, version=12)
+    assert {topic.name: topic.is_internal for topic in answer.topics if topic.name in names} == names
+
+
 def test_a_controller_is_named_with_its_address_only_and_before_a_node_is_ready() -> None:
     """rskafka gives up where the list of brokers does not hold the controller."""
     cluster, ready_before_all_told = Cluster(), 0

@@ -15,7 +15,7 @@ from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
 from raftlake.replica.apis.log_dirs import partitions_described
-from raftlake.replica.config import METADATA_TOPIC, ClientContext
+from raftlake.replica.config import INTERNAL_PREFIX, METADATA_TOPIC, ClientContext
 from raftlake.replica.hosting.first_leaders import leader_for_clients
 from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.replica.refused_for_good import DESCRIBE_NODES, LOOK_UP
@@ -131,7 +131,7 @@ def _known_topic(
         epoch = -1 if hosted is None else hosted.core.epoch
         lagging = () if hosted is None else node.in_sync.lagging(hosted)
         partitions.append(PartitionLeadership(error, group.partition, leader_id, epoch, lagging))
-    is_internal = topic.name == METADATA_TOPIC
+    is_internal = topic.name == METADATA_TOPIC or topic.name.startswith(INTERNAL_PREFIX)
     replicas = node.quorum.latest.ids
     offline = tuple(sorted(gone.intersection(replicas)))
     return TopicMetadata(version, ErrorCode.NONE, topic.name, topic.topic_id, is_internal, replicas, partitions, offline)

@@ -58,8 +58,9 @@ class PeerFetcher:
         #: Groups that follow the peer and have neither asked for more nor something to write: they wait for a retry, for votes
         #: or for a snapshot.
         self._absent: dict[GroupId, None] = {}
-        #: Groups whose cores lost the peer and have not heard of it since. No deadline asks for the leader of an observer.
-        self._lost: dict[GroupId, None] = {}
+        #: Groups whose cores do not hear a leader: not yet, or not since a connection was lost. A round without news of a group
+        #: tells its core nothing, and no deadline asks for the leader of an observer.
+        self._unheard: dict[GroupId, None] = {}
         self._under_way = False
         #: When the peer last answered a round, `NEVER_MS` before.
         self.last_answer_ms = NEVER_MS
@@ -70,20 +71,22 @@ class PeerFetcher:
         self._writing.pop(group, None)
         self._absent.pop(group, None)
         self._wanted[group] = request
+        if not self._engine.partitions[group].core.hears_leader:
+            self._unheard[group] = None
         self._mark(self)
 
     def forget(self, group: GroupId) -> None:
         """The group no longer fetches from this peer."""
         self._wanted.pop(group, None)
         self._absent.pop(group, None)
-        self._lost.pop(group, None)
+        self._unheard.pop(group, None)
         self.written(group)
         if self._parked.pop(group, None) is not None:
             self._forgotten[group] = None
 
     def lose(self, group: GroupId) -> None:
         """The group follows the peer, and its core was told that a connection to the peer is gone."""
-        self._lost[group] = None
+        self._unheard[group] = None
 
     def confirm(self, group: GroupId) -> bool:
         """Tell the core when the leader last completed a round in which this group was parked."""
@@ -146,10 +149,17 @@ class PeerFetcher:
         for message in reply.messages:
             assert isinstance(message.body, FetchResponse)
             self._deliver(message.group, message.body)
-        for group in list(self._lost):
-            if self.confirm(group):
-                self._lost.pop(group, None)
+        if self._unheard:
+            self._confirm_unheard()
         self._mark(self)
+
+    def _confirm_unheard(self) -> None:
+        for group in list(self._unheard):
+            partition = self._engine.partitions.get(group)
+            if partition is not None and not partition.core.hears_leader:
+                self.confirm(group)
+            if partition is None or partition.core.hears_leader:
+                self._unheard.pop(group, None)
 
     def _deliver(self, group: GroupId, response: FetchResponse) -> None:
         request = self._parked.pop(group, None)
