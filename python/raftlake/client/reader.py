@@ -10,7 +10,8 @@ transactions stay in the buffers, as Raft's control batches do not, and no reade
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from raftlake.client import protocol
 from raftlake.client.aborted import AbortedBatches
@@ -120,16 +121,12 @@ class Reader:
         """
         position = offset
         deadline = None if timeout_ms is None else self._deadline(timeout_ms)
+        fetch = partial(
+            self.fetch_raw, topic, partition, bytes_max=bytes_max, wait_ms=wait_ms, replica=replica, isolation=isolation
+        )
         while True:
-            fetched = await self._fetch_to_the_end(
-                topic,
-                partition,
-                position,
-                bytes_max=bytes_max,
-                wait_ms=wait_ms,
-                replica=replica,
-                isolation=isolation,
-                deadline=self._deadline(None) if deadline is None else deadline,
+            fetched = await self._await_batch(
+                fetch, position, isolation, self._deadline(None) if deadline is None else deadline, f"{topic}-{partition}"
             )
             records: list[Record] = []
             for record in records_from(fetched, topic, partition, position):
@@ -140,38 +137,25 @@ class Reader:
                 return records, fetched.next_offset
             position = fetched.next_offset
 
-    async def _fetch_to_the_end(
+    async def _await_batch(
         self,
-        topic: str,
-        partition: int,
+        fetch: Callable[..., Awaitable[FetchedBytes]],
         offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        replica: Replica,
         isolation: IsolationLevel,
         deadline: Deadline,
+        place: str,
     ) -> FetchedBytes:
-        """`fetch_raw` that brings a batch wherever `offset` lies before the end for this reader."""
+        """Fetch until a batch comes, or `offset` lies at the end for this reader. `place` is the partition, for an error."""
         backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
         while True:
-            fetched = await self.fetch_raw(
-                topic,
-                partition,
-                offset,
-                bytes_max=bytes_max,
-                wait_ms=wait_ms,
-                replica=replica,
-                isolation=isolation,
-                timeout_ms=deadline.remaining_ms(),
-            )
+            fetched = await fetch(offset, timeout_ms=deadline.remaining_ms())
             is_committed = isolation is IsolationLevel.READ_COMMITTED
             end = fetched.last_stable_offset if is_committed else fetched.high_watermark
             # Each offset before the end belongs to a batch, as compaction leaves batches without records.
             if fetched.next_offset > offset or offset >= end:
                 return fetched
             if deadline.is_over():
-                what = f"fetch {topic}-{partition} at {offset}: node {fetched.node_id} has not read it from the tier in time"
+                what = f"fetch {place} at {offset}: node {fetched.node_id} has not read it from the tier in time"
                 raise RequestRejected(ErrorCode.REQUEST_TIMED_OUT, what)
             await backoff.pause(deadline)
 

@@ -119,7 +119,7 @@ def test_a_group_that_lost_the_peer_and_asks_anew_hears_of_it_with_the_answer_to
 
 def test_a_group_that_lost_the_peer_and_left_it_is_told_nothing_until_it_comes_back(rounds: Rounds) -> None:
     """Simulator, seed 1130016276: an observer lost a connection, asked another voter, and came back to the same leader in the
-    same epoch. Nobody confirmed the leader until the next record."""
+    same epoch. The leader was not confirmed until the next record."""
     rounds.lose(LEFT)
     rounds.fetcher.forget(LEFT)
     rounds.round()

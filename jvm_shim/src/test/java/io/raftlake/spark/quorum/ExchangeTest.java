@@ -150,7 +150,7 @@ class ExchangeTest {
 
     @Test
     void whereNobodyListensNothingWasSent() throws IOException {
-        // The thread of a listener that is closed may take one more connection. This port has no listener, and nobody gets it.
+        // The thread of a listener that is closed may take one more connection. This port is taken, without a listener.
         try (Socket taken = new Socket()) {
             taken.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
             String nobody = "http://127.0.0.1:" + taken.getLocalPort() + "/k";
