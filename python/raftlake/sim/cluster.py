@@ -387,7 +387,7 @@ class Cluster:
 
     def _await_convergence(self, end_us: int) -> None:
         """Until all nodes have the same, or do not get on any more: one that fetches batch by batch may have far to go."""
-        last_us, most = end_us + GOING_ON_US_MAX, 0
+        last_us, most = end_us + GOING_ON_US_MAX, (0, 0)
         while (
             not all(client.is_idle for client in self.clients)
             or disagreements(self.replicas(), len(self.node_ids))
@@ -397,14 +397,19 @@ class Cluster:
             or starts_behind(self._running())
             or any(partition.open for partition in self._standing().values())
         ):
-            held = sum(int(replica.log.end_offset) for replica in self.replicas())
-            if self.store is not None:
-                held += sum(shown.newest.end_offset for shown in self.store.lineages.values() if shown.newest is not None)
-            if held > most:
+            if (held := self._held()) > most:
                 most, end_us = held, min(max(end_us, self.scheduler.now_us + STANDSTILL_US), last_us)
             if self.scheduler.now_us >= end_us:
                 break
             self.run_a_while()
+
+    def _held(self) -> tuple[int, int]:
+        """The records that nodes and the tier have, then the bytes of snapshots that arrive, in pieces of any size. A snapshot
+        that begins again, while no record is gained, counts where it gets farther than before."""
+        records = sum(int(replica.log.end_offset) for replica in self.replicas())
+        if self.store is not None:
+            records += sum(shown.newest.end_offset for shown in self.store.lineages.values() if shown.newest is not None)
+        return records, sum(machine.disk.snapshots.unfinished_bytes for machine in self.machines.values())
 
     def _state(self) -> str:
         groups = [

@@ -65,3 +65,22 @@ def test_a_failed_sync_is_told_and_leaves_nothing() -> None:
     machine.failures[0]()
     assert isinstance(heard[0], StorageError)
     assert list(store.ids(GROUP)) == []
+
+
+def test_what_has_arrived_of_snapshots_counts_until_they_are_finished_or_given_up() -> None:
+    machine = QuietMachine()
+    store = SimulatedSnapshots(machine)
+    first, second = (store.create(GROUP, snapshot_id(offset, 1)) for offset in (5, 9))
+    first.append(b"content")
+    second.append(b"other")
+    assert store.unfinished_bytes == 12
+    first.freeze(lambda error: None)
+    machine.settle()
+    assert store.unfinished_bytes == 5
+    store.create(GROUP, snapshot_id(9, 1)).append(b"it")
+    assert store.unfinished_bytes == 2
+    store.create(GROUP, snapshot_id(9, 1)).append(b"anew")
+    store.create(GROUP, snapshot_id(11, 1)).abandon()
+    assert store.unfinished_bytes == 4
+    store.crash(Random(1))
+    assert store.unfinished_bytes == 0

@@ -7,11 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from raftlake.raft.types import NodeId
+from raftlake.replica.config import METADATA_GROUP
 from raftlake.sim.clients.base import Client
 from raftlake.sim.clock import US_PER_MS
-from raftlake.sim.cluster import Cluster
+from raftlake.sim.cluster import STANDSTILL_US, Cluster
 from raftlake.sim.faults.faults import Settings
 from raftlake.sim.invariants import Violation
+from raftlake.sim.invariants.convergence import disagreements
+from raftlake.sim.network import NetworkSettings
 
 SAFETY_MS, LIVENESS_MS = 2_000, 4_000
 QUIET = Settings(seed=3, safety_ms=SAFETY_MS, liveness_ms=LIVENESS_MS, partitions=1, producers=1, readers=1, kv_clients=1)
@@ -106,3 +110,28 @@ def test_a_client_that_is_not_served_then_is_stuck(fetch_bytes: int, until_ms: i
     with pytest.raises(Violation, match=r"stuck: \['waiting'\]"):
         wait(cluster)
     assert waited_ms(cluster) == pytest.approx(until_ms, abs=150)
+
+
+def converged(cluster: Cluster, wait_ms: int) -> float:
+    """Milliseconds until the nodes of a cluster whose clients rest have the same; fails where they are given up before."""
+    began_us = cluster.scheduler.now_us
+    cluster.shared.stopped = True
+    cluster._await_convergence(began_us + wait_ms * US_PER_MS)
+    assert disagreements(cluster.replicas(), len(cluster.node_ids)) == []
+    return (cluster.scheduler.now_us - began_us) / US_PER_MS
+
+
+def test_a_snapshot_that_arrives_in_small_pieces_is_waited_for() -> None:
+    """Seed 1140003860: an observer fetched a snapshot of 23 KB, 100 bytes in each round trip. No log grew meanwhile."""
+    sizes = {"snapshot_bytes_between": 500, "snapshot_fetch_bytes_max": 10, "segment_bytes": 300}
+    slow = NetworkSettings(delay_us_min=20_000, delay_us_mean=50_000)
+    cluster = Cluster(replace(QUIET, voters=1, observers=1, kv_clients=5, think_ms_mean=50, network=slow, **sizes))
+    cluster.start(NodeId(1))
+    for client in cluster.clients:
+        client.start()
+    while cluster.scheduler.now_us < cluster.safety_end_us:
+        cluster.run_a_while()
+    assert cluster.machines[NodeId(1)].replicas[METADATA_GROUP].log.start_offset > 0
+    cluster.heal()
+    took_ms = converged(cluster, wait_ms=1_000)
+    assert took_ms > 2 * STANDSTILL_US / US_PER_MS

@@ -89,6 +89,11 @@ class SimulatedSnapshots:
         self._deleted: dict[Key, bytes] = {}
         self._writers: dict[Key, MemorySnapshotWriter] = {}
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """What has arrived of snapshots that are not durable yet."""
+        return sum(writer.size for writer in self._writers.values() if not writer.is_over)
+
     def ids(self, group: GroupId) -> Sequence[OffsetAndEpoch]:
         return sorted(snapshot_id for owner, snapshot_id in self._finished if owner == group)
 
