@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.plant import Edit, Mutant
 
 IMPAIRMENT = "raftlake.raft.impairment"
+KV = "raftlake.replica.kv.service"
 
 DAMAGE: tuple[Mutant, ...] = (
     Mutant(
@@ -234,5 +235,43 @@ DAMAGE: tuple[Mutant, ...] = (
         edits=(Edit("raftlake.replica.snapshots.snapshots", " or keep_from < partition.core.log_start:", ":"),),
         by_tests=True,
         places=("unit/replica/test_replica_snapshots_overtaken.py",),
+    ),
+    Mutant(
+        name="what-was-collected-is-forgotten-with-a-damaged-log",
+        source="simulator, seed 1140007448: a copy to the remote tier waited for its outcome without end",
+        edits=(Edit(KV, "        engine.closed.append(self._on_closed)\n", ""),),
+        by_tests=True,
+        places=("unit/replica/test_replica_kv_service.py",),
+    ),
+    Mutant(
+        name="any-closed-group-refuses-what-was-collected",
+        source="seen while seed 1140007448 was mended: a topic that is deleted is no reason to refuse a write",
+        edits=(Edit(KV, "if partition.group == self._engine.config.quorum_group:", "if partition.group:"),),
+        by_tests=True,
+        places=("unit/replica/test_replica_kv_service.py",),
+    ),
+    Mutant(
+        name="what-was-refused-is-proposed-as-well",
+        source="seen while seed 1140007448 was mended: who is told NOT_LEADER proposes again",
+        edits=(
+            Edit(
+                KV,
+                "collected, self._collected = self._collected, []\n            for _, done",
+                "collected = self._collected\n            for _, done",
+            ),
+        ),
+        by_tests=True,
+        places=("unit/replica/test_replica_kv_service.py",),
+    ),
+    Mutant(
+        name="only-the-first-of-what-was-collected-is-answered",
+        source="seen while seed 1140007448 was mended: a turn collects many",
+        edits=(
+            Edit(
+                KV, "for _, done in collected:\n                done(", "for _, done in collected[:1]:\n                done("
+            ),
+        ),
+        by_tests=True,
+        places=("unit/replica/test_replica_kv_service.py",),
     ),
 )

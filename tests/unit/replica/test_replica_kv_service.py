@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raftlake.errors import DamagedData
 from raftlake.kv.commands import Compare, Put, Txn
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_GROUP
@@ -73,6 +74,43 @@ def test_a_proposal_that_a_deposed_leader_had_appended_is_unknown() -> None:
     cluster.cut(me)
     outcome = _propose(cluster, leader, Txn(compares=(), ops=(Put("k", b"v"),)))
     assert outcome.status is ProposeStatus.UNKNOWN
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_was_proposed_in_the_turn_that_finds_damage_is_answered(count: int) -> None:
+    """Simulator, seed 1140007448. The metadata log was started anew before the turn took what had been proposed, and nobody
+    came back to that: a copy to the remote tier waited for its outcome for as long as the node led the partition."""
+    cluster = Cluster()
+    leader = cluster.leader()
+    outcomes: list[ProposeOutcome] = []
+    kept: list[ProposeOutcome] = []
+    cluster.disks[leader.config.node_id].logs[METADATA_GROUP].damage(0, -1)
+    leader.findings.found(METADATA_GROUP, DamagedData("a read came upon it", offset=0))
+    for index in range(count):
+        leader.kv.propose(Txn(compares=(), ops=(Put(f"k{index}", b"v"),)), outcomes.append)
+    leader.kv.propose_anywhere(Txn(compares=(), ops=(Put("own", b"v"),)), kept.append)
+    cluster.run(1, until=lambda: bool(outcomes))
+    assert [outcome.status for outcome in outcomes] == [ProposeStatus.NOT_LEADER] * count
+    assert kept == [], "what the node itself wants is proposed again"
+    cluster.run(20_000, until=lambda: bool(kept))
+    assert [outcome.status for outcome in kept] == [ProposeStatus.DONE]
+    # As the next turn does that appends to any log.
+    leader.kv.batch_collected()
+    cluster.run(5_000)
+    assert len(outcomes) == count and len(kept) == 1, "each is answered once"
+    assert [cluster.leader().kv.machine.get(f"k{index}") for index in range(count)] == [None] * count
+
+
+def test_a_partition_that_is_closed_takes_no_proposal_with_it() -> None:
+    cluster = Cluster()
+    leader = cluster.leader()
+    (group,) = cluster.create_topic("t", 1)
+    outcomes: list[ProposeOutcome] = []
+    leader.kv.propose(Txn(compares=(), ops=(Put("k", b"v"),)), outcomes.append)
+    leader.hosting.let_go(leader.partitions[group])
+    assert outcomes == []
+    cluster.run(1_000, until=lambda: bool(outcomes))
+    assert outcomes[0].status is ProposeStatus.DONE
 
 
 def test_state_is_equal_on_all_nodes_after_a_full_restart() -> None:

@@ -87,6 +87,7 @@ class KvService:
         self.bytes_since_snapshot = 0
         #: The largest timestamp of a batch that was applied, -1 for none.
         self.applied_timestamp_ms = -1
+        engine.closed.append(self._on_closed)
 
     # --- reads ---
 
@@ -155,6 +156,13 @@ class KvService:
             if size >= PROPOSED_BATCH_BYTES or index == len(collected):
                 self._append_batch(collected[first:index])
                 first, size = index, 0
+
+    def _on_closed(self, partition: Partition) -> None:
+        """The metadata log is started anew, and no turn appends what was collected for it as it was."""
+        if partition.group == self._engine.config.quorum_group:
+            collected, self._collected = self._collected, []
+            for _, done in collected:
+                done(ProposeOutcome(ProposeStatus.NOT_LEADER))
 
     def _append_batch(self, collected: list[tuple[bytes, ProposeDone]]) -> None:
         now_ms = self._engine.clock.wall_ms()
