@@ -78,8 +78,8 @@ def test_a_proposal_that_a_deposed_leader_had_appended_is_unknown() -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_was_proposed_in_the_turn_that_finds_damage_is_answered(count: int) -> None:
-    """Simulator, seed 1140007448. The metadata log was started anew before the turn took what had been proposed, and nobody
-    came back to that: a copy to the remote tier waited for its outcome for as long as the node led the partition."""
+    """Simulator, seed 1140007448. The metadata log was started anew before the turn took what had been proposed, and no later
+    turn took it: a copy to the remote tier waited for its outcome for as long as the node led the partition."""
     cluster = Cluster()
     leader = cluster.leader()
     outcomes: list[ProposeOutcome] = []

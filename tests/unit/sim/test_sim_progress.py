@@ -121,8 +121,8 @@ def converged(cluster: Cluster, wait_ms: int) -> float:
     return (cluster.scheduler.now_us - began_us) / US_PER_MS
 
 
-def test_a_snapshot_that_arrives_in_small_pieces_is_waited_for() -> None:
-    """Seed 1140003860: an observer fetched a snapshot of 23 KB, 100 bytes in each round trip. No log grew meanwhile."""
+def snapshot_on_its_way() -> Cluster:
+    """The faults have ended, and an observer begins to fetch a snapshot, ten bytes in each slow round trip."""
     sizes = {"snapshot_bytes_between": 500, "snapshot_fetch_bytes_max": 10, "segment_bytes": 300}
     slow = NetworkSettings(delay_us_min=20_000, delay_us_mean=50_000)
     cluster = Cluster(replace(QUIET, voters=1, observers=1, kv_clients=5, think_ms_mean=50, network=slow, **sizes))
@@ -133,5 +133,38 @@ def test_a_snapshot_that_arrives_in_small_pieces_is_waited_for() -> None:
         cluster.run_a_while()
     assert cluster.machines[NodeId(1)].replicas[METADATA_GROUP].log.start_offset > 0
     cluster.heal()
-    took_ms = converged(cluster, wait_ms=1_000)
-    assert took_ms > 2 * STANDSTILL_US / US_PER_MS
+    return cluster
+
+
+def test_a_snapshot_that_arrives_in_small_pieces_is_waited_for() -> None:
+    """Seed 1140003860: an observer fetched a snapshot of 23 KB, 100 bytes in each round trip. No log grew meanwhile."""
+    cluster = snapshot_on_its_way()
+    assert converged(cluster, wait_ms=1_000) > 2 * STANDSTILL_US / US_PER_MS
+
+
+def test_a_snapshot_that_is_there_is_more_than_all_of_its_bytes_on_their_way() -> None:
+    """What lags behind the snapshot still has the whole time."""
+    cluster = snapshot_on_its_way()
+    cluster.shared.stopped = True
+    while (amid := cluster._held())[1] < 500:
+        assert disagreements(cluster.replicas(), len(cluster.node_ids)), "bytes on their way are seen"
+        cluster.run_a_while()
+    while disagreements(cluster.replicas(), len(cluster.node_ids)):
+        cluster.run_a_while()
+    assert cluster._held() > amid
+
+
+def test_a_snapshot_that_begins_again_and_again_is_not_waited_for() -> None:
+    cluster = snapshot_on_its_way()
+    cluster.shared.stopped = True
+    observer = cluster.machines[NodeId(2)]
+
+    def strike() -> None:
+        observer.crash("test")
+        cluster.start(NodeId(2))
+        cluster.scheduler.call_after(2_000 * US_PER_MS, strike)
+
+    cluster.scheduler.call_after(2_000 * US_PER_MS, strike)
+    cluster._await_convergence(cluster.scheduler.now_us + 1_000 * US_PER_MS)
+    assert disagreements(cluster.replicas(), len(cluster.node_ids))
+    assert waited_ms(cluster) < 10 * STANDSTILL_US / US_PER_MS

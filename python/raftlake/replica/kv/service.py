@@ -157,13 +157,6 @@ class KvService:
                 self._append_batch(collected[first:index])
                 first, size = index, 0
 
-    def _on_closed(self, partition: Partition) -> None:
-        """The metadata log is started anew, and no turn appends what was collected for it as it was."""
-        if partition.group == self._engine.config.quorum_group:
-            collected, self._collected = self._collected, []
-            for _, done in collected:
-                done(ProposeOutcome(ProposeStatus.NOT_LEADER))
-
     def _append_batch(self, collected: list[tuple[bytes, ProposeDone]]) -> None:
         now_ms = self._engine.clock.wall_ms()
         records = [
@@ -187,6 +180,13 @@ class KvService:
             on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         else:
             self._append(partition, batch, on_committed)
+
+    def _on_closed(self, partition: Partition) -> None:
+        """The metadata log is started anew, and no turn appends what was collected for it as it was."""
+        if partition.group == self._engine.config.quorum_group:
+            collected, self._collected = self._collected, []
+            for _, done in collected:
+                done(ProposeOutcome(ProposeStatus.NOT_LEADER))
 
     def receive(self, rpc: ProposeRpc, origin: Origin, reply: Callable[[PeerReply], None]) -> None:
         """A command that another node forwards. It is decoded, and judged by who sends it, before it may enter the log."""
