@@ -517,6 +517,14 @@ COMPACTION_FILES = (
         BY_WORKERS,
     ),
     mutant(
+        "pass-that-no-thread-began-is-never-over",
+        "the node compacts nothing more, or stops",
+        COMPACTOR,
+        "            self._report(post, lambda: current.end(failed))\n",
+        "",
+        BY_WORKERS,
+    ),
+    mutant(
         "end-of-a-pass-told-before-its-worker-is-gone",
         "files of the pass would appear after they were deleted",
         COMPACTOR,

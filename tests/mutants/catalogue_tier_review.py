@@ -418,4 +418,102 @@ REBUILT = (
     ),
 )
 
-TIER_REVIEW = (*TOLD, *KEPT, *CONSUMERS, *REBUILT)
+HOLDS = ("unit/replica/test_replica_tiering_holder.py",)
+MARKERS = ("unit/replica/test_replica_tiering_remote_aborted.py",)
+SHOWN = "raftlake.replica.apis.shown_records"
+PROCESS = "raftlake.runtime.tier_process"
+LANES = ("unit/runtime/test_runtime_tier_process.py",)
+
+#: Found by reading: what one refusal, or one lack of a descriptor or a thread, would stop for good.
+SHORTAGES = (
+    mutant(
+        "hold-that-was-refused-is-not-said-again",
+        "local retention goes on deleting what the table has no more",
+        TIERING + "holder",
+        "        return not (self._is_refused and self._refused())\n",
+        "        return True\n",
+        HOLDS,
+    ),
+    mutant(
+        "hold-that-was-refused-never-ends-its-error",
+        "the table was mended meanwhile, and the health check warns as long as the node leads",
+        TIERING + "holder",
+        "        return not (self._is_refused and self._refused())\n",
+        "        return not self._is_refused\n",
+        HOLDS,
+    ),
+    mutant(
+        "refusal-of-a-hold-outlives-its-reason",
+        "the same: what the quorum refused is no error of a table that is as the tier left it",
+        TIERING + "holder",
+        "            self._settle()\n            self._let_go()\n",
+        "            self._let_go()\n",
+        HOLDS,
+    ),
+    mutant(
+        "step-that-was-refused-before-is-refused-for-ever",
+        "the hold ends and begins again without a pause: a proposal each few ms, and nothing is copied",
+        TIERING + "step",
+        'where it lasts."""\n        self._settle()\n',
+        'where it lasts."""\n        self._succeed()\n',
+        HOLDS,
+    ),
+    mutant(
+        "marker-without-a-descriptor-stops-the-node",
+        "a consumer reads committed records over the end of what only the table has",
+        SHOWN,
+        "    aborted = node.findings.guarded(partition.group, find)\n",
+        "    aborted = find()\n",
+        MARKERS,
+    ),
+    mutant(
+        "records-given-whose-marker-cannot-be-read",
+        "a consumer takes an aborted transaction for a committed one",
+        SHOWN,
+        "    aborted = node.findings.guarded(partition.group, find)\n",
+        "    aborted = node.findings.guarded(partition.group, find) or []\n",
+        MARKERS,
+    ),
+    mutant(
+        "lane-ends-with-an-error-that-nobody-expects",
+        "no call of the tier is answered any more, until the node is started again",
+        PROCESS,
+        "            except Exception as error:\n",
+        "            except pickle.PickleError as error:\n",
+        LANES,
+    ),
+    mutant(
+        "worker-in-the-middle-of-a-failed-call-asked-again",
+        "the next call gets the answer of the one before it",
+        PROCESS,
+        "        self._give_up(failed.reason)\n",
+        "",
+        LANES,
+    ),
+    mutant(
+        "lane-whose-thread-cannot-be-started-takes-calls",
+        "nobody answers them",
+        PROCESS,
+        "            try:\n                self._thread.start()\n",
+        "            self._is_started = True\n            try:\n                self._thread.start()\n",
+        LANES,
+    ),
+    mutant(
+        "killed-worker-left-where-no-thread-can-wait-for-it",
+        "a zombie, and descriptors that stay open",
+        PROCESS,
+        "            self._reap(REAP_SECONDS_MAX)\n",
+        "            pass\n",
+        LANES,
+    ),
+    mutant(
+        "lane-waits-for-a-worker-that-hangs-in-a-read",
+        "a disk that does not answer would hold all calls",
+        PROCESS,
+        "            self._reap(REAP_SECONDS_MAX)\n",
+        "            self._reap()\n",
+        LANES,
+    ),
+)
+
+TIER_REVIEW = (*TOLD, *KEPT, *CONSUMERS, *REBUILT, *SHORTAGES)

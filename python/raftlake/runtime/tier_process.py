@@ -67,6 +67,8 @@ logger = logging.getLogger("raftlake.tier")
 
 _STOPPING = "the node is stopping"
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.1, 30.0
+#: For the end of a worker that was killed, where no thread can be started that waits for it.
+REAP_SECONDS_MAX = 1.0
 
 
 class Worker(Protocol):
@@ -79,7 +81,7 @@ class Worker(Protocol):
         """Of one that is gone, in words. May wait a moment."""
 
     def kill(self) -> None:
-        """End it, whatever it does. May be called twice, and by another thread."""
+        """End it, whatever it does. May be called twice, and by another thread. Raises nothing."""
 
 
 class WorkerProcess:
@@ -142,10 +144,16 @@ class WorkerProcess:
             # Who waits for an answer in another thread hears of it.
             self._socket.shutdown(socket.SHUT_RDWR)
         # A process in the middle of a read from a disk that hangs ends when the disk lets it: nobody may wait for that.
-        threading.Thread(target=self._reap, name="raftlake-tier-reaper", daemon=True).start()
+        try:
+            threading.Thread(target=self._reap, name="raftlake-tier-reaper", daemon=True).start()
+        except RuntimeError:
+            # The machine, or the user, has no task left.
+            self._reap(REAP_SECONDS_MAX)
 
-    def _reap(self) -> None:
-        self._process.wait()
+    def _reap(self, timeout_seconds: float | None = None) -> None:
+        # A process that ends later is reaped by `subprocess`, when the next one is started.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_seconds)
         self._ours.close()
 
 
@@ -197,21 +205,33 @@ class Lane:
 
     def submit(self, what: TierCall, done: Callable[[Any], None]) -> None:
         """Make a call, behind those before it."""
-        call = _Call(what, done)
-        if self._closing.is_set():
-            self._post(lambda: call.done(TierError(TierFailure.UNKNOWN, _STOPPING)))
+        refusal = _STOPPING if self._closing.is_set() else self._start_thread()
+        if refusal:
+            self._post(lambda: done(TierError(TierFailure.UNKNOWN, refusal)))
             return
-        self._calls.put(call)
+        self._calls.put(_Call(what, done))
+
+    def _start_thread(self) -> str:
+        """With the first call: a node without one needs no thread. Why there is none; "" where it runs."""
         if not self._is_started:
-            # A node without a call needs no thread.
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                # The machine, or the user, has no task left. The next call tries again.
+                return f"the tier's thread could not be started: {error}"
             self._is_started = True
-            self._thread.start()
+        return ""
 
     # --- the tier's thread ---
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
-            answer = self._answer(call.what)
+            try:
+                answer = self._answer(call.what)
+            except Exception as error:
+                # The thread goes on: nobody else answers the calls behind this one.
+                logger.exception("a call of the tier failed in this node")
+                answer = self._fail(error)
             # A loop that is closed takes no more callbacks.
             with contextlib.suppress(RuntimeError):
                 self._post(lambda call=call, answer=answer: call.done(answer))  # type: ignore[misc]
@@ -233,6 +253,12 @@ class Lane:
             reason = f"the tier's worker ended: {error}: {how}"
         self._give_up(reason)
         return TierError(TierFailure.UNKNOWN, reason)
+
+    def _fail(self, error: Exception) -> TierError:
+        """What the worker is about is not known: it goes too."""
+        failed = TierError(TierFailure.UNKNOWN, f"a call of the tier failed in this node: {error!r}")
+        self._give_up(failed.reason)
+        return failed
 
     def _current(self) -> Worker | None:
         """The worker; None while the node stops."""

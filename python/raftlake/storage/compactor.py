@@ -153,11 +153,19 @@ class Compactor:
         if self._post is None:
             _perform_here(job, current)
         else:
-            self._thread = threading.Thread(
-                target=self._run, args=(job, current, self._post), name="raftlake-compaction", daemon=True
-            )
-            self._thread.start()
+            self._begin_aside(job, current, self._post)
         return current
+
+    def _begin_aside(self, job: CompactionJob, current: Pass, post: Post) -> None:
+        thread = threading.Thread(target=self._run, args=(job, current, post), name="raftlake-compaction", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # The process has as many threads as it may have.
+            failed = StorageError(f"cannot start a thread to compact {job.directory}: {error}")
+            self._report(post, lambda: current.end(failed))
+            return
+        self._thread = thread
 
     def close(self) -> None:
         """Kill the worker, and report nothing more."""
@@ -171,19 +179,22 @@ class Compactor:
         """On the thread of the pass."""
 
         def report(callback: Callable[[], None]) -> None:
-            def unless_closed() -> None:
-                if not self._is_closed:
-                    callback()
-
-            # A loop that is closed takes no more callbacks.
-            with contextlib.suppress(RuntimeError):
-                post(unless_closed)
+            self._report(post, callback)
 
         result: Compacted | StorageError = StorageError(f"the thread that compacts {job.directory} ended with an exception")
         try:
             result = self._listen(job, current, report)
         finally:
             report(lambda: current.end(result))
+
+    def _report(self, post: Post, callback: Callable[[], None]) -> None:
+        def unless_closed() -> None:
+            if not self._is_closed:
+                callback()
+
+        # A loop that is closed takes no more callbacks.
+        with contextlib.suppress(RuntimeError):
+            post(unless_closed)
 
     def _listen(
         self, job: CompactionJob, current: Pass, report: Callable[[Callable[[], None]], None]

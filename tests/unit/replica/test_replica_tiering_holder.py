@@ -10,6 +10,7 @@ from ledkit import INTERVAL_MS, KEY, LINEAGE, LOST, TOPIC_ID, World, copied_worl
 from raftlake.kv.commands import Delete, Put, Txn
 from raftlake.kv.keys import tier_segment_key
 from raftlake.ports.tier import LineageEnd, RemoteSegment, RemoteState, TierError, TierFailure
+from raftlake.replica.tiering.step import RETRY_BACKOFF_MS
 from raftlake.tier.entries import adopted, decode_segment
 
 CHANGED = TierError(TierFailure.CHANGED, "another program has changed it (version 5, RESTORE)")
@@ -125,6 +126,73 @@ def test_keys_that_were_made_anew_are_held_no_more() -> None:
         assert not world.tiered.is_held
     assert world.tiered.end_offset == world.tiered.safe_offset == 9, "all copies are read back again"
     assert world.led.error is None
+
+
+def answer_steps(world: World, answer: LineageEnd | TierError) -> None:
+    """A copier that tries again is answered so."""
+    while world.tier.claims:
+        world.tier.claimed(answer)
+
+
+def test_a_hold_that_the_quorum_refuses_is_said_again() -> None:
+    """Else local disks would go on deleting, for the rest of the leadership."""
+    world = refused_world()
+    world.go_on()
+    waits = []
+    for _ in range(4):
+        world.keys.refuse("the key space is full")
+        waited_ms = 0
+        while not world.keys.proposed and waited_ms < LATER_MS:
+            world.go_on(RETRY_BACKOFF_MS)
+            waited_ms += RETRY_BACKOFF_MS
+            answer_steps(world, CHANGED)
+            assert world.led.error == CHANGED
+        waits.append(waited_ms)
+    assert waits == [RETRY_BACKOFF_MS << index for index in range(4)]
+    world.keys.commit()
+    assert world.tiered.is_held and world.led.holder.error is None
+
+
+def test_a_hold_that_was_refused_is_no_error_once_the_table_is_mended() -> None:
+    world = refused_world()
+    world.go_on()
+    world.keys.refuse("the key space is full")
+    for _ in range(30):
+        answer_steps(world, LineageEnd(newest(world)))
+        if world.tier.copies:
+            world.tier.copied()
+        world.step()
+    assert world.tiered.safe_offset == 9 and not world.tiered.is_held
+    assert world.led.error is None
+
+
+def test_an_end_of_the_hold_that_was_refused_is_no_error_once_the_keys_are_made_anew() -> None:
+    world = held_world()
+    world.tier.checked()
+    world.keys.refuse("the key space is full")
+    assert world.led.error is not None
+    world.put(adopted(facts(0, 7, 3), ""))
+    world.go_on()
+    assert world.led.error is None
+
+
+def test_a_step_whose_proposal_was_refused_before_does_not_keep_up_the_hold() -> None:
+    """Its word of the change is no more true than those of the others: the hold would end and begin again without a pause."""
+    world = copied_world()
+    world.copy_one()
+    world.tier.checked()
+    world.keys.refuse("the key space is full")
+    world.go_on(LATER_MS)
+    world.tier.checked(CHANGED)
+    assert world.led.checker.error == CHANGED
+    world.go_on()
+    world.keys.commit()
+    assert world.tiered.is_held
+    world.tier.checked()
+    world.keys.commit()
+    assert not world.tiered.is_held and world.led.error is None
+    world.settle()
+    assert world.tiered.safe_offset == 9
 
 
 def test_where_nothing_is_copied_nothing_is_held() -> None:

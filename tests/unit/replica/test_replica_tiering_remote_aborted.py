@@ -11,7 +11,7 @@ import pytest
 
 from asidekit import AtOnce
 from enginekit import ORDERS
-from raftlake.errors import ErrorCode
+from raftlake.errors import DamagedData, ErrorCode, StorageError, TooManyFiles
 from raftlake.raft.types import Offset
 from raftlake.replica.apis.shown_records import ShownRecords, read_shown
 from raftlake.replica.disk.findings import Findings
@@ -30,6 +30,7 @@ from txnkit import offsets, records
 Script = Sequence[tuple[int, bool | None] | None]
 
 
+NO_FILE = TooManyFiles("cannot open /data/x.txnindex: Too many open files (EMFILE)")
 #: Of a piece that has no room for a second one.
 ONE_BATCH = 100
 
@@ -145,6 +146,54 @@ def test_a_marker_that_this_log_does_not_have_yet_is_waited_for() -> None:
     assert story.aborted.find(story.partition, 0, 3) == NotKnown()
     found = read_shown(story.node, story.partition, 0, 1 << 20, Offset(3))
     assert (found.data, found.missing, found.error) == (b"", -1, ErrorCode.NONE)
+
+
+def marker_here() -> Story:
+    """The table has the records of an aborted transaction, and the local log has its marker."""
+    script, local_from, _ = STORIES["the marker is in the local log"]
+    return Story(script, local_from=local_from)
+
+
+def bar_the_local_log(story: Story, monkeypatch: pytest.MonkeyPatch, error: StorageError) -> None:
+    """Its index of aborted transactions cannot be read."""
+
+    def barred(start: Offset, end: Offset) -> list[object]:
+        raise error
+
+    monkeypatch.setattr(story.partition, "aborted", barred)
+
+
+def test_a_reader_comes_again_where_no_file_can_be_opened_for_the_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = marker_here()
+    told: list[TooManyFiles] = []
+    story.node.findings.on_too_many = told.append
+    with monkeypatch.context() as meanwhile:
+        bar_the_local_log(story, meanwhile, NO_FILE)
+        found = story.read(1)
+        assert (found.data, found.error, told) == (b"", ErrorCode.KAFKA_STORAGE_ERROR, [NO_FILE])
+    found = story.read(1)
+    assert found.error is ErrorCode.NONE and found.aborted == [(1, 1)]
+
+
+def test_damage_where_the_marker_is_looked_for_is_found_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = marker_here()
+    damage = DamagedData("the index of aborted transactions is damaged", offset=4)
+    bar_the_local_log(story, monkeypatch, damage)
+    assert story.read(1).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert story.node.findings.take() == {story.partition.group: damage}
+
+
+def test_a_fetch_that_waited_for_its_piece_stops_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer calls it, and an error there stops the node."""
+    story = marker_here()
+    bar_the_local_log(story, monkeypatch, NO_FILE)
+    found: list[ShownRecords] = []
+    story.reads.ask(story.partition, 1, lambda: found.append(read_shown(story.node, story.partition, 1, 1 << 20, Offset(6))))
+    while story.world.tier.reads:
+        story.world.tier.give()
+    timers = story.world.ground.engine.timers
+    timers.run_due(story.world.ground.engine.now_ms)
+    assert [each.error for each in found] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 def test_searches_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,12 @@ Real workers: process/test_tier_process.py.
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +28,8 @@ from raftlake.ports.tier import (
     TierFailure,
 )
 from raftlake.raft.types import Epoch, Offset
-from raftlake.runtime.tier_process import PAUSE_SECONDS_MAX, TierProcess
+from raftlake.runtime import tier_process
+from raftlake.runtime.tier_process import PAUSE_SECONDS_MAX, REAP_SECONDS_MAX, TierProcess, WorkerProcess
 from raftlake.tier.calls import (
     CheckRequest,
     ClaimRequest,
@@ -99,11 +104,20 @@ class Node:
         return answers
 
     def wait(self, answers: list[Any]) -> Any:
+        end = time.monotonic() + PATIENCE_SECONDS
         while not answers:
-            self.posted.get(timeout=PATIENCE_SECONDS)()
+            try:
+                self.posted.get(timeout=1.0)()
+            except queue.Empty:
+                assert self.is_alive and time.monotonic() < end, "nobody answers any more"
         ((answer, thread),) = answers
         assert thread is threading.current_thread()
         return answer
+
+    @property
+    def is_alive(self) -> bool:
+        """Each lane that has begun has its thread."""
+        return all(lane._thread.is_alive() for lane in (self.tier.leaders, self.tier.readers) if lane._is_started)
 
     def ask(self) -> Any:
         return self.wait(self.claim())
@@ -123,6 +137,17 @@ def node() -> Iterator[Node]:
 def unknown(answer: Any) -> str:
     assert isinstance(answer, TierError) and answer.failure is TierFailure.UNKNOWN, answer
     return answer.reason
+
+
+#: What `threading.Thread.start` raises where the machine, or the user, has no task left.
+NO_THREAD = RuntimeError("can't start new thread")
+
+
+def raises(error: Exception) -> Callable[..., Any]:
+    def call(*_: Any) -> Any:
+        raise error
+
+    return call
 
 
 def test_a_node_that_calls_nothing_has_no_worker_and_no_thread(node: Node) -> None:
@@ -182,6 +207,64 @@ def test_a_worker_that_cannot_be_started_is_an_answer_too(node: Node) -> None:
     node.plans = [OSError("too many open files"), [DONE]]
     assert unknown(node.ask()) == "the tier's worker ended: too many open files: it could not be started"
     assert node.ask() == DONE
+
+
+@pytest.mark.parametrize("place", ["ask", "how_it_ended", "kill"])
+def test_an_error_that_nobody_expects_is_an_answer_and_the_lane_goes_on(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    """Nothing was copied or read any more, until the node was started again."""
+    node.plans = [[DONE, EOFError("gone")], [DONE]]
+    assert node.ask() == DONE
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(FakeWorker, place, raises(NO_THREAD))
+        answers = node.claim()
+        assert unknown(node.wait(answers)) == f"a call of the tier failed in this node: {NO_THREAD!r}"
+    assert node.ask() == DONE
+    assert len(answers) == 1 and len(node.workers) == 2, "a worker in the middle of something is not asked again"
+    assert node.workers[0].killed.is_set() or place == "kill"
+    assert node.pauses == [0.1]
+    assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [NO_THREAD]
+
+
+def test_a_lane_whose_thread_cannot_be_started_tries_again_with_the_next_call(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.plans = [[DONE]]
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(threading.Thread, "start", raises(NO_THREAD))
+        assert unknown(node.ask()) == "the tier's thread could not be started: can't start new thread"
+    assert node.workers == []
+    assert node.ask() == DONE
+
+
+def test_a_worker_is_reaped_also_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be a zombie, and its descriptors would stay open."""
+    worker = WorkerProcess()
+    monkeypatch.setattr(threading.Thread, "start", raises(NO_THREAD))
+    monkeypatch.setattr(tier_process, "REAP_SECONDS_MAX", PATIENCE_SECONDS)
+    for _ in range(2):
+        worker.kill()
+        assert worker._process.returncode == -signal.SIGKILL and worker._socket.fileno() == -1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(worker._lifeline)
+
+
+def test_nobody_waits_for_a_worker_that_hangs_in_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = WorkerProcess()
+    ended = worker._process.wait
+    waits: list[float | None] = []
+
+    def hangs(timeout: float | None = None) -> int:
+        waits.append(timeout)
+        raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(threading.Thread, "start", raises(NO_THREAD))
+        meanwhile.setattr(worker._process, "wait", hangs)
+        worker.kill()
+    assert waits == [REAP_SECONDS_MAX] and worker._socket.fileno() == -1
+    ended()
 
 
 def test_a_close_ends_a_call_that_never_returns_and_answers_all(node: Node) -> None:

@@ -164,6 +164,23 @@ def test_a_worker_that_cannot_be_started_is_an_error_of_its_pass(make: Make) -> 
     assert "no more processes" in str(place.driver.result())
 
 
+def test_a_thread_that_cannot_be_started_is_an_error_of_its_pass(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error reached the node's loop, and each later pass was a second one at a time: that stopped the node."""
+    place = make()
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        for _ in range(2):
+            place.begin()
+            result = place.driver.result()
+            assert isinstance(result, StorageError) and "can't start new thread" in str(result)
+    place.begin()
+    assert isinstance(place.driver.result(), Compacted)
+
+
 def test_errors_arrive_as_what_they_are() -> None:
     for error in (DiskFull("full"), StorageError("bad"), DamagedData("torn", offset=7)):
         again = PassFailed.of(error).error()

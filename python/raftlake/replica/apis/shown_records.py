@@ -70,8 +70,10 @@ def _with_aborted(node: Services, partition: Partition, offset: int, found: Show
             return ShownRecords(error=ErrorCode.KAFKA_STORAGE_ERROR)
         found.aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in known]
         return found
-    aborted = node.remote_aborted.find(partition, parse_header(found.data).base_offset, end_of_batches(found.data))
-    if isinstance(aborted, TierError):
+    # The marker may stand in the local log, whose files may fail.
+    find = partial(node.remote_aborted.find, partition, parse_header(found.data).base_offset, end_of_batches(found.data))
+    aborted = node.findings.guarded(partition.group, find)
+    if aborted is None or isinstance(aborted, TierError):
         return ShownRecords(error=ErrorCode.KAFKA_STORAGE_ERROR)
     if isinstance(aborted, NotKnown):
         return ShownRecords(missing=aborted.missing)

@@ -49,12 +49,16 @@ class Holder(Step):
 
     @property
     def _is_over(self) -> bool:
-        """The keys were made anew: what stood in the way here is gone."""
+        """What stood in the way here is gone: the keys were made anew, or no step is refused any more."""
         standing = self.standing()
-        return self.error is not None and not isinstance(standing, Refused) and not standing.tiered.is_held
+        if self.error is None or isinstance(standing, Refused) or standing.tiered.is_held:
+            return False
+        # A hold that the quorum has refused is said again, as long as there is a reason for it.
+        return not (self._is_refused and self._refused())
 
     def go_on(self) -> None:
         if self._is_over:
+            self._settle()
             self._let_go()
         standing = self._next()
         if standing is None:

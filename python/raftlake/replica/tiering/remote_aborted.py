@@ -48,7 +48,7 @@ class RemoteAborted:
 
     def find(self, partition: Partition, start: int, end: int) -> list[AbortedTransaction] | NotKnown | TierError:
         """Of the batches that begin in [start, end), which one piece holds. The first offset of a transaction is that of its
-        first batch among them."""
+        first batch among them. Raises StorageError of the local log."""
         piece = self._reads.piece_at(partition, start)
         if not isinstance(piece, Piece):
             return NotKnown(start) if piece is None else piece

@@ -128,8 +128,8 @@ class Step(ABC):
         return False
 
     def forget_failure(self) -> None:
-        """What stood in the way is gone: try again at once."""
-        self._succeed()
+        """What stood in the way is gone: try again at once. A refusal by the quorum is told anew, where it lasts."""
+        self._settle()
 
     def close(self) -> None:
         """The node leads the partition no longer in this epoch."""
