@@ -72,7 +72,6 @@ TESTED_IN: dict[str, str] = {
     "raftlake.replica.apis.find_quorum": "unit/replica/test_replica_apis_cluster_describe.py",
     "raftlake.replica.config": "unit/replica/test_replica_disk_alone.py",
     "raftlake.replica.tiering.step": "unit/replica/test_replica_tiering_copier.py",
-    "raftlake.replica.kv.restore": "unit/replica/test_replica_snapshots.py",
     "raftlake.replica.aside.later_turns": "unit/runtime/test_runtime_aside.py",
     "raftlake.replica.node": "unit/replica/test_replica_disk_alone.py",
     "raftlake.replica.kv.refused_keys": "property/test_replica_hostile_keys.py",

@@ -484,6 +484,16 @@ class LogStoreContract(ABC):
         assert again.end_offset == 0
         assert list(directory.groups()) == [recreated]
 
+    def test_a_deleted_log_cannot_be_read(self, directory: LogDirectory, log: LogStore) -> None:
+        fill(log, 5)
+        directory.delete([GROUP])
+        with pytest.raises(StorageError, match="closed"):
+            log.read(Offset(0), NO_LIMIT, 500)
+        again = directory.open(GROUP)
+        assert again.read(Offset(0), NO_LIMIT, 500) == b""
+        fill(again, 1)
+        assert again.read(Offset(0), NO_LIMIT, 500)
+
     def test_deleting_what_does_not_exist_is_no_error(self, directory: LogDirectory) -> None:
         directory.delete([GROUP])
 

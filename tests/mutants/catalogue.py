@@ -35,6 +35,9 @@ from tests.mutants.catalogue_partitions import PARTITIONS
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_retention import RETENTION_BY_TIME
 from tests.mutants.catalogue_retired_epochs import RETIRED_EPOCHS
+from tests.mutants.catalogue_review_clients import REVIEW_CLIENTS
+from tests.mutants.catalogue_review_core import REVIEW_CORE
+from tests.mutants.catalogue_review_hosting import REVIEW_HOSTING
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_shown import SHOWN_BATCHES
 from tests.mutants.catalogue_sink import SINKS
@@ -123,6 +126,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *KV_RANGES,
     *CHECKPOINTS,
     *LOGGED_STATE,
+    *REVIEW_CLIENTS,
+    *REVIEW_CORE,
+    *REVIEW_HOSTING,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

@@ -124,7 +124,7 @@ DAMAGE: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 "raftlake.replica.snapshots.transfer",
-                "if size is not None and request.position == 0:",
+                "if request.position == 0:",
                 "if False:",
             ),
         ),

@@ -21,8 +21,8 @@ ORDER_OF_EFFECTS = (
             Edit(
                 TURN,
                 "        if states:\n            dirty = self._disk.save(dirty, states)\n"
-                "        for partition in dirty.values():\n            actions",
-                "        for partition in dirty.values():\n            actions",
+                "        for partition in dirty.values():\n            if",
+                "        for partition in dirty.values():\n            if",
             ),
             Edit(
                 TURN,

@@ -209,8 +209,8 @@ WORK = (
         edits=(
             Edit(
                 PRODUCE,
-                "    elif partition.deleted or _is_elsewhere(node, partition):\n",
-                "    elif _is_elsewhere(node, partition):\n",
+                "    is_elsewhere = partition.deleted or _is_elsewhere(node, partition)\n",
+                "    is_elsewhere = _is_elsewhere(node, partition)\n",
             ),
         ),
         by_tests=True,

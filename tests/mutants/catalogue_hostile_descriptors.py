@@ -259,10 +259,8 @@ WAITING = (
         "commands-not-applied-after-a-read-failed",
         "nothing else would make an idle node go on",
         "raftlake.replica.kv.service",
-        "        if self._behind is not None and self._restoring is None and not self._findings.has_found:\n"
-        "            # No file could be opened.\n"
-        "            self._go_on_later()\n",
-        "",
+        "            self._behind = (partition, high_watermark)\n            self._go_on_later()\n\n    def _apply_to",
+        "\n    def _apply_to",
         REPLICA,
     ),
     mutant(

@@ -51,7 +51,7 @@ CORES = (
     mutant(
         "leader-hears-nothing-of-who-builds",
         "a leader of two voters resigns while one of them builds (check quorum)",
-        CORE,
+        "raftlake.raft.fetching",
         "    group.fetch_retry_at_ms = now_ms + max(group.config.fetch_timeout_ms // SIGNS_OF_LIFE, 1)\n",
         "    group.fetch_retry_at_ms = now_ms + 1_000_000\n",
         SENT,

@@ -14,6 +14,9 @@ from raftlake.raft.roles import Follower, SnapshotDownload, Unattached
 from raftlake.raft.state import GroupState
 from raftlake.raft.types import NO_LEADER, UNKNOWN_OFFSET, NodeId
 
+#: Fetches within a fetch timeout, while this replica waits for its own disk or for the remote tier.
+SIGNS_OF_LIFE = 4
+
 
 def send_fetch(group: GroupState, now_ms: int) -> None:
     """Send the next Fetch unless one is under way, the log is not synced, or its retry time has not come."""
@@ -25,8 +28,6 @@ def send_fetch(group: GroupState, now_ms: int) -> None:
         return
     role = group.role
     if isinstance(role, Follower):
-        if role.download is not None and role.download.is_complete:
-            return
         is_others_turn = group.fetch_failures > 0 and group.fetch_failures % 2 == 0
         peer = _next_peer(group) if is_others_turn else group.leader_id
         if peer == NO_LEADER:
@@ -45,9 +46,11 @@ def send_fetch(group: GroupState, now_ms: int) -> None:
         return
     if peer == NO_LEADER:
         return
-    if isinstance(role, Follower) and role.download is not None and peer == group.leader_id:
-        _send(group, peer, _next_piece(group, role.download))
-        return
+    if isinstance(role, Follower) and peer == group.leader_id:
+        download = role.download
+        if download is not None and not download.is_complete:
+            _send(group, peer, _next_piece(group, download))
+            return
     request = FetchRequest(
         replica=group.local,
         leader_epoch=group.epoch,
@@ -76,6 +79,11 @@ def stop_building(group: GroupState, role: Follower) -> None:
     if role.building is not None and role.building.is_under_way:
         group.actions.append(AbandonRemoteLogAux())
     role.building = None
+
+
+def show_life_later(group: GroupState, now_ms: int) -> None:
+    """Nothing can be fetched yet. Fetches go on now and then, for else leader and follower would give each other up."""
+    group.fetch_retry_at_ms = now_ms + max(group.config.fetch_timeout_ms // SIGNS_OF_LIFE, 1)
 
 
 def retry_fetch_later(group: GroupState, now_ms: int) -> None:

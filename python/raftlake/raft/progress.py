@@ -32,8 +32,10 @@ def find_progress(group: GroupState, leader: Leader, key: ReplicaKey, now_ms: in
         if len(leader.observers) >= OBSERVERS_MAX:
             oldest = min(leader.observers.values(), key=lambda observer: (observer.fetched_at_ms, observer.key.id))
             del leader.observers[oldest.key.id]
-            if oldest.key.id not in leader.voters:
-                leader.parked.pop(oldest.key.id, None)
+            parked = None if oldest.key.id in leader.voters else leader.parked.pop(oldest.key.id, None)
+            if parked is not None:
+                # It asks anew, and is remembered again: it may be alive, and idle.
+                _answer_parked(group, parked)
         progress = leader.observers[key.id] = ReplicaProgress(key, now_ms)
     return progress
 
@@ -69,16 +71,20 @@ def answer_parked(group: GroupState, leader: Leader) -> None:
         del leader.parked[replica_id]
         if progress is not None:
             progress.told_log_start = group.announced_log_start
-        group.actions.append(
-            AnswerFetch(
-                replica_id=replica_id,
-                request=request,
-                error=ErrorCode.NONE,
-                leader_id=group.leader_id,
-                leader_epoch=group.epoch,
-                high_watermark=high_watermark,
-            )
+        _answer_parked(group, request)
+
+
+def _answer_parked(group: GroupState, request: FetchRequest) -> None:
+    group.actions.append(
+        AnswerFetch(
+            replica_id=request.replica.id,
+            request=request,
+            error=ErrorCode.NONE,
+            leader_id=group.leader_id,
+            leader_epoch=group.epoch,
+            high_watermark=group.announced_high_watermark,
         )
+    )
 
 
 def lacks_log_start(group: GroupState, progress: ReplicaProgress, request: FetchRequest) -> bool:

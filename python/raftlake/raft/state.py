@@ -162,6 +162,11 @@ class GroupState:
         removed_at = history.latest_offset
         return removed_at is not None and removed_at >= self.high_watermark and history.previous.has(self.local)
 
+    @property
+    def is_alone(self) -> bool:
+        """The only voter, with all that it ever synced: nobody else can lead."""
+        return not self.other_voters and self.is_voter and self.impairment is None
+
     def is_followable(self, leader_id: NodeId) -> bool:
         """Whether `leader_id` may be followed when others say that it leads. Where voters are in the log, our copy of it may
         be older than the leader; voters that stay static are the only ones who can lead."""

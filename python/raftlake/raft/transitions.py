@@ -63,8 +63,8 @@ def restore(group: GroupState, election: ElectionState | None, now_ms: int) -> N
     leader_id = NO_LEADER if saved.leader_id is None else saved.leader_id
     deadline_ms = now_ms + group.random_election_timeout_ms()
     role: Role
-    if not group.other_voters or (leader_id == group.local.id and not group.may_stand()):
-        # The only voter leads a new epoch at once; a former leader that lost its vote looks for its successor.
+    if group.is_alone or (leader_id == group.local.id and not (group.other_voters and group.may_stand())):
+        # The only voter leads a new epoch at once; a former leader that lost its vote, or its log, looks for its successor.
         role = Unattached(election_deadline_ms=now_ms)
     elif leader_id == group.local.id:
         # It may have lost unsynced records of this epoch; leading on would give their offsets out twice (KAFKA-10527).

@@ -70,8 +70,8 @@ class Handover:
             """Whether the group need not be told of further high watermarks."""
             if not partition.deleted and partition.core.is_leader and high_watermark < partition.core.log_end:
                 return False
-            if self._settling.pop(partition.group, None) is not None and not partition.deleted:
-                self._engine.step(partition, ResignRequested())
+            if self._settling.pop(partition.group, None) is not None:
+                self._settled(partition)
             return True
 
         return advanced
@@ -79,11 +79,19 @@ class Handover:
     def _end_settling(self) -> None:
         settling, self._settling = self._settling, {}
         for partition in settling.values():
-            if not partition.deleted:
-                self._engine.step(partition, ResignRequested())
+            self._settled(partition)
+
+    def _settled(self, partition: Partition) -> None:
+        if partition.deleted:
+            return
+        self._engine.step(partition, ResignRequested())
+        if partition.appending and not self.holds(partition):
+            # Nobody else can lead: what was held is appended here.
+            self._engine.mark_appending(partition)
 
     def _on_role(self, group: GroupId, report: ReportRole) -> None:
         if report.leader_id not in (NO_LEADER, self._engine.config.node_id) and group in self._leaderless:
+            self._settling.pop(group, None)
             del self._leaderless[group]
             self._refuse(group)
 

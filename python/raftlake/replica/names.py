@@ -98,7 +98,7 @@ class Names:
             self._names_on_disk[group.topic_id] = group.topic
 
     def directories(self) -> list[GroupId]:
-        """Every group that has a directory, hosted or not."""
+        """Every group that has a directory, or may have one, hosted or not."""
         return [GroupId(topic, index, topic_id) for (topic, index), topic_id in self._directories.items()]
 
     def is_taken(self, group: GroupId) -> bool:
@@ -107,6 +107,11 @@ class Names:
 
     def has_directory(self, group: GroupId) -> bool:
         return self._directories.get((group.topic, group.partition)) == group.topic_id
+
+    def prepared(self, groups: Iterable[GroupId]) -> None:
+        """The groups may have directories now, unless another incarnation has them."""
+        for group in groups:
+            self._directories.setdefault((group.topic, group.partition), group.topic_id)
 
     def opened(self, group: GroupId) -> None:
         """The group has a directory now."""

@@ -212,7 +212,6 @@ class ReplicaNode:
             self.voter_changes.drop,
             lambda partition: self.control.refuse_all(partition.group),
             lambda partition: self.fetchers.forget(partition.group),
-            lambda partition: self.snapshot_transfer.abandon(partition.group),
         ]
 
     def _build_transactions(self) -> None:

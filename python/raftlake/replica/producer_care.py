@@ -35,19 +35,24 @@ class ProducerCare:
         self._tell_from_ms = engine.now_ms
 
     def in_slices(self, work: Slices) -> None:
-        """The first slice is done at once where nothing else waits. Raises what the work raises, now or in a timer."""
+        """The first slice is done at once where nothing else waits. Raises what the work raises, now or in a timer. Such work
+        is over then, and what waits behind it goes on."""
         self._waiting.append(work)
         if len(self._waiting) == 1:
             self._go_on()
 
     def _go_on(self) -> None:
-        waiting = self._waiting
+        waiting, is_over = self._waiting, True
         try:
             next(waiting[0])
+            is_over = False
         except StopIteration:
-            waiting.popleft()
-        if waiting:
-            self._engine.timers.schedule(self._engine.now_ms + PAUSE_MS, self._go_on)
+            pass
+        finally:
+            if is_over:
+                waiting.popleft()
+            if waiting:
+                self._engine.timers.schedule(self._engine.now_ms + PAUSE_MS, self._go_on)
 
     def expire(self, partitions: Sequence[Partition], seen_before_ms: int) -> None:
         """Forget the ids that have not written since."""
@@ -57,16 +62,18 @@ class ProducerCare:
 
     def _expiring(self, partitions: Sequence[Partition], seen_before_ms: int) -> Slices:
         looked_at = 0
-        for partition in partitions:
-            size = min(len(partition.producers), SLICE_PRODUCERS)
-            if partition.deleted or not size:
-                continue
-            for _ in partition.producers.expiring(seen_before_ms):
-                looked_at += size
-                if looked_at >= SLICE_PRODUCERS:
-                    looked_at = 0
-                    yield
-        self._is_expiring = False
+        try:
+            for partition in partitions:
+                size = min(len(partition.producers), SLICE_PRODUCERS)
+                if partition.deleted or not size:
+                    continue
+                for _ in partition.producers.expiring(seen_before_ms):
+                    looked_at += size
+                    if looked_at >= SLICE_PRODUCERS:
+                        looked_at = 0
+                        yield
+        finally:
+            self._is_expiring = False
 
     def tick(self) -> None:
         """Called a few times a second: say when there is hardly any room."""

@@ -2,7 +2,7 @@
 
 Owns the form of the value. Invariants: no bytes make `decode` raise, and
 its result depends on its arguments alone (`strict_json` of the package `kv`). What `encode` writes of a transaction `decode`
-reads back as that transaction. Fields that are not known are passed over.
+reads back as that transaction, if its id has no fault (`fault_of_id`). Fields that are not known are passed over.
 
 The value is JSON: {"id", "producer_id", "epoch", "timeout_ms", "state", "partitions": {topic id: "0,1,2"}, "started_ms",
 "updated_ms", "last_producer_id", "last_epoch", "next_producer_id", "ended", "retired", "raised"}. Partitions stand as text,
@@ -19,11 +19,14 @@ from typing import Any
 from urllib.parse import quote
 
 from raftlake.kv.keys import TRANSACTIONS_PREFIX
-from raftlake.kv.strict_json import Refused, integer, json_object, plain_text, read_or_refuse, whole_number
+from raftlake.kv.strict_json import BRACKETS_MAX, Refused, integer, json_object, plain_text, read_or_refuse, whole_number
 from raftlake.wire.ids import id_from_text, id_to_text
 
 #: Bytes of the UTF-8 form of a transactional id. Kafka's log of transactions holds no longer one.
 ID_BYTES_MAX = 32_767
+#: Opening brackets in a transactional id: `decode` counts them with those of the value, which are its own and that of
+#: "partitions" in any state. Topic ids and all else that a value says have none.
+ID_BRACKETS_MAX = BRACKETS_MAX - 2
 #: Longer ids stand under their hash.
 NAMED_BYTES_MAX = 256
 #: Partitions of one transaction. No setting: nodes that differ here would hold different transactions.
@@ -31,7 +34,7 @@ PARTITIONS_MAX = 2_000
 #: An id of control characters alone takes six bytes for each, and each partition its topic's id at worst.
 VALUE_BYTES_MAX = 512 * 1024
 EPOCH_MAX = 32_767
-#: An epoch that is given to no producer: beyond it there is one for the marker that fences, and no further.
+#: The last epoch that a producer gets. Beyond it there is one for the marker that fences, and no further.
 EPOCH_EXHAUSTED = 32_766
 NO_PRODUCER = -1
 NO_EPOCH = -1
@@ -151,6 +154,17 @@ def transaction_key(transactional_id: str) -> str:
     if len(encoded) > NAMED_BYTES_MAX:
         return f"{TRANSACTIONS_PREFIX}~{hashlib.sha256(encoded).hexdigest()}"
     return TRANSACTIONS_PREFIX + quote(encoded, safe="").replace("~", "%7E")
+
+
+def fault_of_id(transactional_id: str) -> str | None:
+    """Why `decode` reads no transaction of this id; None where it reads each."""
+    size = len(transactional_id.encode())
+    if not 1 <= size <= ID_BYTES_MAX:
+        return f"a transactional id has 1 to {ID_BYTES_MAX} bytes, not {size}"
+    brackets = transactional_id.count("[") + transactional_id.count("{")
+    if brackets > ID_BRACKETS_MAX:
+        return f"a transactional id has at most {ID_BRACKETS_MAX} opening brackets, not {brackets}"
+    return None
 
 
 def encode(transaction: Transaction) -> bytes:

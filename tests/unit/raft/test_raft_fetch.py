@@ -350,6 +350,38 @@ def test_strangers_cannot_fill_the_memory() -> None:
     assert set(replica.core.role.parked) <= set(observers), "and their fetches with them"  # type: ignore[union-attr]
 
 
+def test_an_observer_that_is_forgotten_for_others_is_answered_and_asks_anew() -> None:
+    """It believed that its Fetch was parked, and never heard of another record."""
+    replica = leader()
+    assert replica.fetch(99, 10, 6) is None
+    for stranger in range(100, 99 + OBSERVERS_MAX):
+        replica.now_ms += 1
+        replica.fetch(stranger, 10, 6)
+    assert replica.took(do.AnswerFetch) == [], "there is room for all of them"
+    replica.now_ms += 1
+    replica.fetch(1_000, 10, 6)
+    (answer,) = replica.took(do.AnswerFetch)
+    assert (answer.replica_id, answer.error, answer.leader_id, answer.high_watermark) == (99, ErrorCode.NONE, 1, -1)
+    assert 99 not in replica.core.role.parked and 1_000 in replica.core.role.parked  # type: ignore[union-attr]
+    replica.now_ms += 1
+    replica.fetch(99, 10, 6)
+    assert [answer.replica_id for answer in replica.took(do.AnswerFetch)] == [100], "the next one in turn"
+    assert 99 in {answer.replica_id for answer in replica.append(1) if isinstance(answer, do.AnswerFetch)}
+
+
+def test_a_voters_fetch_stays_parked_where_its_number_is_forgotten_as_an_observers() -> None:
+    voters = VoterSet({**voter_set((1, 2, 3)).voters, NodeId(2): key(2, b"disk")})
+    replica = leader(voter_keys=voters)
+    replica.fetch(key(2, b"other"), 10, 6)
+    replica.now_ms += 1
+    replica.fetch(key(2, b"disk"), 10, 6)
+    for stranger in range(100, 100 + OBSERVERS_MAX):
+        replica.now_ms += 1
+        replica.fetch(stranger, 10, 6)
+        assert replica.took(do.AnswerFetch) == []
+    assert 2 in replica.core.role.parked  # type: ignore[union-attr]
+
+
 def test_caught_up_means_at_the_end_now_or_at_the_end_of_the_fetch_before() -> None:
     """Kafka's lastCaughtUpTimestamp, which DescribeQuorum shows."""
     replica = leader()

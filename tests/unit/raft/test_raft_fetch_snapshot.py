@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from raftkit.replica import CONFIG, Replica, key, position
+from raftkit.replica import CONFIG, Replica, batch, key, position
 from raftkit.snapshots import answer_piece, snapshot_in_flight
 from raftlake.errors import ErrorCode, InvariantViolation
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
+from raftlake.raft.fetching import SIGNS_OF_LIFE
 from raftlake.raft.handlers import fetch_snapshot
-from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
+from raftlake.raft.messages import FetchRequest, FetchResponse, FetchSnapshotRequest
 from raftlake.raft.types import Epoch, NodeId, Offset
 
 LOG = (((1, 0), (3, 3), (5, 6)), 9)
@@ -114,3 +115,96 @@ def test_a_second_piece_of_another_snapshot_than_the_first_ends_the_download(dat
     assert replica.took(do.WriteSnapshot) == [] and replica.took(do.FinishSnapshot) == []
     replica.pass_time(CONFIG.retry_backoff_ms)
     assert set(replica.sent(FetchRequest)) == {2}
+
+
+# --- all of it is here, and waits for the disk ---
+
+SIGN_MS = CONFIG.fetch_timeout_ms // SIGNS_OF_LIFE
+
+
+def syncing() -> Replica:
+    replica = downloading()
+    answer_piece(replica, b"data", 4)
+    assert replica.took(do.FinishSnapshot) == [do.FinishSnapshot(snapshot_id=position(50, 5))]
+    assert replica.took(do.SendRequest) == []
+    return replica
+
+
+def ask(replica: Replica) -> FetchRequest:
+    """The next sign of life is due."""
+    replica.pass_time(SIGN_MS - 1)
+    assert replica.actions == []
+    replica.pass_time(1)
+    assert set(replica.sent(FetchRequest)) == {2}
+    return replica.sent(FetchRequest)[2]
+
+
+def test_leader_and_follower_hear_of_each_other_while_a_snapshot_is_synced() -> None:
+    """The sync took longer than a fetch timeout. The replica gave its leader up, and fetched the snapshot once more."""
+    replica = syncing()
+    for _ in range(5 * SIGNS_OF_LIFE):
+        request = ask(replica)
+        assert (request.fetch_offset, request.leader_epoch) == (0, 6)
+        replica.answer_fetch(snapshot_id=position(50, 5))
+        assert replica.actions == []
+    assert replica.view == ("Follower", 6, 2)
+    replica.step(on.SnapshotReceived(snapshot_id=position(50, 5), is_intact=True))
+    assert replica.took(do.ResetLog) == [do.ResetLog(start=position(50, 5))]
+    # Behind it, and at once.
+    assert replica.sent(FetchRequest)[2].fetch_offset == 50
+
+
+def test_a_leader_that_does_not_answer_is_given_up_though_its_snapshot_is_synced() -> None:
+    replica = syncing()
+    assert replica.pass_until_role("Prospective") == CONFIG.fetch_timeout_ms
+
+
+@pytest.mark.parametrize("way", ["records", "diverging", "moved", "newer snapshot"])
+def test_what_the_leader_says_meanwhile_moves_no_log(way: str) -> None:
+    replica = syncing()
+    ask(replica)
+    if way == "records":
+        replica.answer_fetch(batch(0, 3, 5), high_watermark=3)
+    elif way == "diverging":
+        replica.answer_fetch(diverging=position(0, 3))
+    elif way == "moved":
+        replica.answer_fetch(error=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, snapshot_id=position(60, 5))
+    else:
+        replica.answer_fetch(snapshot_id=position(60, 5))
+    assert replica.actions == []
+    replica.step(on.SnapshotReceived(snapshot_id=position(50, 5), is_intact=True))
+    assert replica.took(do.ResetLog) == [do.ResetLog(start=position(50, 5))]
+
+
+def test_a_sign_of_life_under_way_does_not_hold_up_what_is_behind_the_snapshot() -> None:
+    replica = syncing()
+    sign = ask(replica)
+    replica.step(on.SnapshotReceived(snapshot_id=position(50, 5), is_intact=True))
+    assert replica.sent(FetchRequest)[2].fetch_offset == 50
+    replica.respond(2, sign, FetchResponse(error=ErrorCode.NONE, leader_id=NodeId(2), leader_epoch=Epoch(6)))
+    assert replica.actions == []
+
+
+def test_where_the_sync_fails_the_snapshot_is_fetched_anew_after_the_backoff() -> None:
+    replica = syncing()
+    replica.step(on.SnapshotReceived(snapshot_id=position(50, 5), is_intact=False))
+    assert replica.actions == []
+    replica.pass_time(CONFIG.retry_backoff_ms)
+    assert set(replica.sent(FetchRequest)) == {2}
+    replica.answer_fetch(snapshot_id=position(50, 5))
+    assert snapshot_in_flight(replica).position == 0
+
+
+@pytest.mark.parametrize("is_intact", [False, True])
+def test_the_end_of_an_earlier_download_does_not_end_the_one_under_way(is_intact: bool) -> None:
+    """The sync of the first one failed while its second download was under way. The next piece stopped the node."""
+    replica = syncing()
+    replica.begin(3, 7)
+    replica.answer_fetch(snapshot_id=position(50, 5))
+    request = snapshot_in_flight(replica)
+    replica.step(on.SnapshotReceived(snapshot_id=position(50, 5), is_intact=is_intact))
+    assert bool(replica.took(do.ResetLog)) is is_intact
+    answer_piece(replica, b"data", 4, request=request, source=3)
+    assert bool(replica.took(do.FinishSnapshot)) is not is_intact
+    replica.step(on.SnapshotReceived(snapshot_id=position(50, 5), is_intact=True))
+    assert replica.core.log_start == 50

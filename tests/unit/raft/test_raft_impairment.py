@@ -31,6 +31,7 @@ from raftlake.raft.messages import (
     VoteResponse,
 )
 from raftlake.raft.types import (
+    DirectoryId,
     ElectionState,
     Epoch,
     Impairment,
@@ -375,3 +376,53 @@ def test_another_snapshot_does_not(epoch: int, high_watermark: int) -> None:
     replica = follower(lost_in=3)
     replica.begin_at(OffsetAndEpoch(Offset(30), Epoch(epoch)), high_watermark=high_watermark)
     assert not replica.is_mended
+
+
+# --- alone by its settings ---
+
+
+def alone(election: ElectionState, lost: Impairment | None) -> tuple[RaftGroup, list[do.Action]]:
+    """Node 1, whose log is empty and whose settings name it as the only voter; and what it does first."""
+    core = RaftGroup(
+        RaftConfig(),
+        ReplicaKey(ME, DirectoryId(b"d" * 16)),
+        VoterSet({ME: ReplicaKey(ME)}),
+        epochs=[],
+        log_start=Offset(0),
+        log_end=Offset(0),
+        election=election,
+        rng=random.Random(1),
+        now_ms=0,
+        impairment=lost,
+    )
+    return core, core.step(Started(), 0)
+
+
+LOST_ALL = Impairment(Epoch(4), Offset(9))
+
+
+def test_who_lost_its_log_asks_the_leader_that_it_knew_though_its_settings_name_no_other() -> None:
+    """The first node of a quorum that grew and removed it. It was to be told by the log who votes, and asked nobody for it."""
+    core, said = alone(ElectionState(epoch=Epoch(4), leader_id=LEADER), LOST_ALL)
+    assert (core.role_name, core.leader_id) == ("Follower", LEADER)
+    (fetch,) = (action for action in said if isinstance(action, do.SendRequest))
+    assert fetch.destination == LEADER and isinstance(fetch.request, FetchRequest)
+
+
+@pytest.mark.parametrize(
+    ("election", "lost", "role"),
+    [
+        # It has all of its log: it leads.
+        (ElectionState(epoch=Epoch(4), leader_id=LEADER), None, "Leader"),
+        (ElectionState(epoch=Epoch(4), leader_id=ME), None, "Leader"),
+        # It lost its log, and knows of nobody who has it.
+        (ElectionState(epoch=Epoch(4)), LOST_ALL, "Unattached"),
+        (ElectionState(epoch=Epoch(4), leader_id=ME), LOST_ALL, "Unattached"),
+    ],
+)
+def test_who_is_alone_by_its_settings_leads_only_with_all_of_its_log(
+    election: ElectionState, lost: Impairment | None, role: str
+) -> None:
+    core, said = alone(election, lost)
+    assert core.role_name == role
+    assert not any(isinstance(action, do.SendRequest) for action in said)

@@ -14,7 +14,14 @@ from raftlake.kv.commands import EndTxn, Put, Txn
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv.outcomes import ProposeOutcome
-from raftlake.replica.transaction_entry import EPOCH_EXHAUSTED, PARTITIONS_MAX, transaction_key
+from raftlake.replica.transaction_entry import (
+    EPOCH_EXHAUSTED,
+    EPOCH_MAX,
+    ID_BRACKETS_MAX,
+    PARTITIONS_MAX,
+    TransactionState,
+    transaction_key,
+)
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster
 
@@ -176,6 +183,24 @@ def test_ids_of_any_length_that_kafka_takes(cluster: Cluster, length: int) -> No
         assert [f"not {length}" in each.why for each in told] == [True]
 
 
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_ids_of_as_many_brackets_as_a_node_reads_back(cluster: Cluster, more: int) -> None:
+    """An id of more got a producer id whose every request failed, and a key that nobody could delete."""
+    (group,) = cluster.create_topic("t")
+    told: list[Any] = []
+    cluster.leader().refused_for_good.listeners.append(told.append)
+    producer = TxnProducer(cluster, "[" * (ID_BRACKETS_MAX + more))
+    if more <= 0:
+        assert producer.init() is E.NONE
+        producer.transact([group], b"v")
+        producer.settle("CompleteCommit")
+        assert told == []
+    else:
+        assert [producer.init(), producer.init()] == [E.INVALID_REQUEST] * 2
+        assert "brackets" in told[0].why
+        assert cluster.leader().kv.machine.get(transaction_key(producer.transactional_id)) is None
+
+
 @pytest.mark.parametrize(
     ("timeout_ms", "error"),
     [(0, E.INVALID_TRANSACTION_TIMEOUT), (1, E.NONE), (900_000, E.NONE), (900_001, E.INVALID_TRANSACTION_TIMEOUT)],
@@ -318,6 +343,56 @@ def test_the_last_epoch_is_for_the_abort_alone(cluster: Cluster) -> None:
         producer.transact([group], b"kept")
         producer.settle("CompleteCommit")
     assert committed_values(cluster, group) == [b"kept", b"kept"]
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_the_epoch_of_the_last_abort_begins_no_transaction(cluster: Cluster, raises: bool) -> None:
+    """Nothing could end it: an abort raises the epoch."""
+    (group,) = cluster.create_topic("t")
+    producer = begun(cluster, timeout_ms=1_000, raises=raises)
+    set_epoch(producer, EPOCH_EXHAUSTED)
+    assert (producer.add(group), producer.produce(group, b"lost")) == (E.NONE, E.NONE)
+    producer.settle("CompleteAbort")
+    known = producer.known()
+    assert known is not None and known.epoch == EPOCH_MAX
+    assert producer.add(group) is E.PRODUCER_FENCED
+    producer.epoch = EPOCH_MAX
+    producer._sequences.clear()
+    for _ in range(2):
+        assert producer.add(group) is E.PRODUCER_FENCED
+        refused = E.INVALID_PRODUCER_EPOCH if raises else E.TRANSACTION_ABORTABLE
+        assert producer.produce(group, b"forged") is refused
+    assert producer.state() == "CompleteAbort"
+    old_id = producer.producer_id
+    assert producer.init() is E.NONE
+    assert (producer.producer_id != old_id, producer.epoch) == (True, 0)
+    producer.transact([group], b"kept")
+    producer.settle("CompleteCommit")
+    assert committed_values(cluster, group) == [b"kept"]
+
+
+@pytest.mark.parametrize("by_time", [True, False])
+def test_what_an_earlier_release_began_in_the_last_epoch_ends(cluster: Cluster, by_time: bool) -> None:
+    from dataclasses import replace
+
+    from txnkit import put
+
+    (group,) = cluster.create_topic("t")
+    producer = begun(cluster, timeout_ms=1_000 if by_time else 60_000)
+    assert producer.add(group) is E.NONE
+    known = producer.known()
+    assert known is not None
+    fenced = replace(known.decided(False), epoch=1)
+    put(cluster, fenced)
+    put(cluster, fenced.completed())
+    put(cluster, replace(fenced.completed(), epoch=EPOCH_MAX, state=TransactionState.EMPTY))
+    put(cluster, replace(known, epoch=EPOCH_MAX))
+    if by_time:
+        producer.settle("CompleteAbort")
+        assert producer.state() == "CompleteAbort"
+    assert producer.init() is E.NONE
+    assert (producer.producer_id != known.producer_id, producer.epoch, producer.state()) == (True, 0, "Empty")
+    producer.transact([group], b"kept")
 
 
 # --- what waits ---

@@ -390,3 +390,50 @@ def test_a_cut_log_does_not_believe_a_damaged_header_about_its_producer(at: int)
     repeated = producers.check(PRODUCER, 0, 1, 1, history_trimmed=False)
     assert repeated is not None and repeated.base_offset == known - 1
     assert producers.check(PRODUCER, 0, 2, 1, history_trimmed=False) is None
+
+
+def delete(cluster: Cluster, name: str) -> None:
+    """Returns once the leader knows it."""
+    leader, done = cluster.leader(), list[object]()
+    topic = leader.names.topic(name)
+    assert topic is not None
+    leader.topics.delete(topic, lambda *result: done.append(result))
+    cluster.run(3_000, until=lambda: bool(done))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_deleted_topic_is_impaired_no_longer(is_restarted: bool) -> None:
+    """A node told of it until its process ended."""
+    quorum = Quorum()
+    cluster, group = quorum.cluster, quorum.group
+    leaders = (cluster.leader(), cluster.leader(group))
+    node = next(each for each in cluster.nodes.values() if each not in leaders)
+    cluster.cut(node.config.node_id)
+    quorum.damage(node, 4, FLIPPED_BYTE)
+    node.findings.guarded(group, lambda: node.partitions[group].read_intact(Offset(4), Offset(10), 1 << 20))
+    cluster.run(50)
+    if is_restarted:
+        cluster.stop(node.config.node_id)
+        node = cluster.start(node.config.node_id)
+        quorum.listen(node)
+    assert list(node.damage.impaired) == [group]
+    delete(cluster, "orders")
+    cluster.leader().topics.create("orders", 1, {}, lambda *_result: None)
+    cluster.run(1_000)
+    again = cluster.leader().names.resolve_group("orders", 0)
+    cluster.heal()
+    cluster.run(10_000, until=lambda: again in node.partitions)
+    assert again != group and group not in node.partitions
+    assert node.damage.impaired == {} and node.fatal is None
+    assert [each for each in quorum.events if each[2] is None] == [], "nothing was repaired"
+
+
+def test_damage_of_one_topic_is_told_of_when_another_one_is_deleted() -> None:
+    quorum = Quorum()
+    cluster, group = quorum.cluster, quorum.group
+    (other,) = cluster.create_topic("other")
+    node = cluster.followers(group)[0]
+    node.damage.impaired[group] = "damaged"
+    delete(cluster, "other")
+    cluster.run(5_000, until=lambda: other not in node.partitions)
+    assert list(node.damage.impaired) == [group]

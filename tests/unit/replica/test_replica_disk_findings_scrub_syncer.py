@@ -125,6 +125,19 @@ def test_damage_is_noted_once_for_each_hosted_group_until_it_is_taken() -> None:
     assert not findings.has_found and findings.take() == {}
 
 
+def test_damage_is_forgotten_with_the_log_that_had_it() -> None:
+    """What is opened in its place reads the log itself. Damage of before was set aside once more, where there was none."""
+    ground = Ground()
+    groups = [ground.host(), ground.host(ORDERS)]
+    findings = Findings(ground.engine)
+    for partition in groups:
+        findings.found(partition.group, BROKEN)
+        assert findings.holds(partition.group)
+    ground.engine.forget(groups[1])
+    assert findings.holds(METADATA_GROUP) and not findings.holds(ORDERS)
+    assert findings.take() == {METADATA_GROUP: BROKEN} and not findings.holds(METADATA_GROUP)
+
+
 def damaged(ground: Ground, number: int) -> None:
     """A metadata log of ten batches, of which one is damaged."""
     partition = ground.lead()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from raftlake.errors import ErrorCode
-from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import ControlRpc, GroupId, PeerMessage
+from raftlake.raft.messages import BeginQuorumEpochRequest
 from raftlake.replica.handover import HOLD_MS, SETTLE_MS
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
@@ -111,3 +113,62 @@ def test_a_group_without_anything_on_its_way_resigns_at_once() -> None:
     cluster.run(1000)
     leader.resign()
     assert not leader.partitions[group].core.is_leader
+
+
+def test_what_is_held_by_a_leader_that_is_replaced_while_it_settles_is_refused() -> None:
+    """It waited for a leader that was known, and was answered by the end of the process."""
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    cluster.run(1000)
+    me = leader.config.node_id
+    others = [node for node in cluster.nodes.values() if node is not leader]
+    cluster.cut(me)
+    cluster.run(5_000, until=lambda: any(node.partitions[group].is_serving for node in others))
+    partition = leader.partitions[group]
+    cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"stuck")), version=9)
+    cluster.run(5, until=lambda: partition.core.log_end > partition.high_watermark)
+    leader.resign()
+    successor = next(node for node in others if node.partitions[group].is_serving)
+    epoch = successor.partitions[group].core.epoch
+    request = BeginQuorumEpochRequest(leader_id=successor.config.node_id, leader_epoch=epoch)
+    rpc = ControlRpc(cluster_id=None, messages=(PeerMessage(group, request),))
+    cluster.machines[me].run(leader.receive, PeerConnection(), rpc, lambda reply: None)
+    cluster.run(1)
+    assert partition.core.leader_id == successor.config.node_id
+    answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"late")), version=9)
+    cluster.run(1)
+    assert error_of(answers) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.run(SETTLE_MS + HOLD_MS)
+    assert leader.fatal is None and len(answers) == 1
+
+
+def test_what_the_only_voter_holds_while_it_settles_is_appended() -> None:
+    cluster = Cluster(1)
+    (group,) = cluster.create_topic("t")
+    leader, first = amid_an_append(cluster, group)
+    leader.resign()
+    later = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"late")), version=9)
+    cluster.run(1)
+    assert error_of(first) is ErrorCode.NONE
+    cluster.run(SETTLE_MS)
+    assert error_of(later) is ErrorCode.NONE and later[0].topics[0].partitions[0].base_offset == 2  # type: ignore[attr-defined]
+
+
+def test_what_the_only_voter_holds_is_appended_where_its_disk_is_slow() -> None:
+    cluster = Cluster(1)
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    cluster.run(1000)
+    partition = leader.partitions[group]
+    machine = cluster.machines[leader.config.node_id]
+    sync = machine.flush_later
+    machine.flush_later = lambda *ends: cluster.after(3 * SETTLE_MS, lambda: sync(*ends))  # type: ignore[method-assign]
+    first = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"on its way")), version=9)
+    cluster.run(10, until=lambda: partition.core.log_end > partition.high_watermark)
+    leader.resign()
+    later = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"late")), version=9)
+    cluster.run(SETTLE_MS + 1)
+    assert not first and not later
+    cluster.run(10 * SETTLE_MS, until=lambda: bool(first and later))
+    assert (error_of(first), error_of(later)) == (ErrorCode.NONE, ErrorCode.NONE)

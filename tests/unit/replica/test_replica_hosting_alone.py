@@ -97,10 +97,15 @@ def test_a_quorum_of_another_programs_log_has_no_other_groups() -> None:
 # --- some at a time ---
 
 
+def names_of(ground: Ground) -> Names:
+    return Names(ground.engine.config)
+
+
 def queue_of(ground: Ground, open_group: Callable[[GroupId], None]) -> HostingQueue:
     hosting: Any = SimpleNamespace(delete=lambda groups: None)
     disk: Any = Noted()
-    return HostingQueue(ground.engine, disk, hosting, is_wanted=lambda group: True, open_group=open_group)
+    names = names_of(ground)
+    return HostingQueue(ground.engine, disk, hosting, names=names, is_wanted=lambda group: True, open_group=open_group)
 
 
 def test_groups_are_opened_and_deleted_some_at_a_time() -> None:
@@ -112,6 +117,7 @@ def test_groups_are_opened_and_deleted_some_at_a_time() -> None:
         ground.engine,
         Noted(),  # type: ignore[arg-type]
         hosting,
+        names=names_of(ground),
         is_wanted=lambda group: group.partition != 3,
         open_group=opened.append,
     )

@@ -193,6 +193,7 @@ def test_a_name_that_leads_out_of_the_data_directory_stops_neither_the_node_nor_
     node.topics._queue._open_group = opened.append  # type: ignore[method-assign]
     node.topics._queue.open(others)
     assert opened == others[2:] and node.fatal is None
+    assert [node.names.has_directory(group) for group in others] == [False] * 2 + [True] * (len(others) - 2)
 
 
 def test_deletions_that_find_no_room_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

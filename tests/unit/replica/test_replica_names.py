@@ -54,6 +54,18 @@ def test_a_directory_holds_one_incarnation() -> None:
     assert not names.is_taken(again) and names.directories() == []
 
 
+def test_a_directory_that_was_made_is_known_unless_another_incarnation_has_it() -> None:
+    names, again = made(), GroupId("orders", 0, OTHER_ID)
+    names.opened(ORDERS)
+    names.prepared([again, GroupId("a", 0, OTHER_ID)])
+    assert names.has_directory(ORDERS) and names.is_taken(again)
+    assert names.has_directory(GroupId("a", 0, OTHER_ID))
+    names.deleted(ORDERS)
+    names.prepared([again])
+    names.opened(again)
+    assert names.has_directory(again) and names.is_taken(ORDERS)
+
+
 def test_a_name_of_another_incarnation_is_told_apart_from_an_unknown_name() -> None:
     names = made()
     names.add(Topic("orders", OTHER_ID, 1))

@@ -8,6 +8,7 @@ import tracemalloc
 
 import pytest
 
+from enginekit import Ground
 from raftlake.errors import ErrorCode, StorageError
 from raftlake.kv.commands import Delete, Txn, encode
 from raftlake.kv.keys import topic_key
@@ -16,7 +17,7 @@ from raftlake.replica.partition import producer_state, start_points
 from raftlake.replica.partition.partition import NO_ROOM_FOR_PRODUCERS
 from raftlake.replica.partition.producer_state import SLICE_PRODUCERS, ProducerStates, ProducerTally
 from raftlake.replica.partition.start_points import Slices
-from raftlake.replica.producer_care import PAUSE_MS, TELL_INTERVAL_MS
+from raftlake.replica.producer_care import PAUSE_MS, TELL_INTERVAL_MS, ProducerCare
 from raftlake.replica.turn.housekeeping import EXPIRATION_INTERVAL_MS
 from raftlake.wire import producer_snapshot
 from raftlake.wire.api import ApiKey
@@ -256,6 +257,49 @@ def test_work_that_was_given_up_holds_nothing_up_and_a_disk_that_fails_stops_the
     line.care.in_slices(failing())
     with pytest.raises(StorageError, match="the disk is gone"):
         line.cluster.run(PAUSE_MS)
+
+
+def failing(slices: int, error: Exception) -> Slices:
+    for _ in range(slices):
+        yield
+    raise error
+
+
+@pytest.mark.parametrize("slices", [0, 1, 2])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_work_that_fails_holds_nothing_up(slices: int, *, is_first: bool) -> None:
+    """The line stood still: whatever was to be done with producer ids waited for ever."""
+    line, ground = Line(), Ground()
+    care = ProducerCare(ground.engine)
+    if not is_first:
+        care.in_slices(line.work("before", 1))
+    works = [failing(slices, StorageError("the disk is gone")), line.work("second", 1)]
+
+    def begin() -> None:
+        while works:
+            care.in_slices(works.pop(0))
+        ground.run(10 * PAUSE_MS)
+
+    with pytest.raises(StorageError, match="the disk is gone"):
+        begin()
+    begin()
+    care.in_slices(line.work("last", 2))
+    ground.run(10 * PAUSE_MS)
+    assert line.done == [*([] if is_first else ["before0"]), "second0", "last0", "last1"]
+
+
+def test_idle_ids_are_looked_for_again_after_a_look_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line()
+    (group,) = line.cluster.create_topic("t")
+    assert line.cluster.produce(group, batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)).error is TAKEN
+    partition = line.cluster.leader(group).partitions[group]
+    with monkeypatch.context() as patch:
+        patch.setattr(ProducerStates, "expiring", lambda self, _: failing(0, MemoryError()))
+        with pytest.raises(MemoryError):
+            line.care.expire([partition], 1 << 60)
+    assert len(partition.producers) == 1
+    line.care.expire([partition], 1 << 60)
+    assert not partition.producers
 
 
 @pytest.fixture

@@ -124,6 +124,7 @@ def test_a_trim_whose_log_is_cut_before_its_turn_comes_leaves_no_snapshot() -> N
     damaged = partition.log.segments()[-3]
     keep_from = damaged.end_offset
     node.snapshots.trim(partition, keep_from)
+    (begun,) = store._writers.values()  # type: ignore[attr-defined]
     log = cluster.disks[node.config.node_id].logs[group]
     log.damage([each.base for each in log.batches].index(damaged.base_offset), -1)
     assert node.findings.guarded(group, lambda: partition.log.scrub(1 << 20)) is None
@@ -131,7 +132,6 @@ def test_a_trim_whose_log_is_cut_before_its_turn_comes_leaves_no_snapshot() -> N
     cut = node.partitions[group]
     assert cut is not partition and cut.log.end_offset < keep_from
     is_first = False
-    (begun,) = store._writers.values()  # type: ignore[attr-defined]
     cluster.run(1_000, until=lambda: cut.log.end_offset > keep_from)
     assert list(store.ids(group)) == [] and not node.snapshots._trimming
     assert begun.is_over, "nothing is left of it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -20,6 +21,7 @@ from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition import snapshot_files
 from raftlake.replica.snapshots import snapshots
 from raftlake.replica.snapshots import transfer as snapshot_transfer
+from raftlake.sim.disk.snapshot_store import MemorySnapshotWriter
 from replica_cluster import Cluster, batch
 
 SETTINGS = {"snapshot_bytes_between": 3_000, "segment_bytes": 2_000}
@@ -430,3 +432,31 @@ def test_a_state_that_was_replaced_is_freed_over_many_turns(monkeypatch: pytest.
         left.append(leaves)
         cluster.run(1)
     assert left[0] == 18 and all(before - after in (0, 2) for before, after in itertools.pairwise(left))
+
+
+@pytest.mark.parametrize("sync_ms", [1_500, 2_500, 7_000])
+def test_a_snapshot_whose_sync_takes_longer_than_a_fetch_timeout_is_fetched_once(
+    sync_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica heard nothing of its leader meanwhile and campaigned. It was told of the snapshot again, threw away what was
+    about to be durable, and so on for as long as the disk was slow."""
+    cluster = trimmed_cluster()
+    behind = next(node.config.node_id for node in cluster.followers())
+    leader = cluster.leader()
+    epoch = leader.partitions[METADATA_GROUP].core.epoch
+    cluster.stop(behind)
+    write_on(cluster)
+    node = cluster.start(behind)
+    machine, begun = cluster.machines[behind], []
+    freeze = MemorySnapshotWriter.freeze
+
+    def slow(writer: MemorySnapshotWriter, done: Callable[[StorageError | None], None]) -> None:
+        if writer._store is node.engine.logs.snapshots:
+            begun.append(cluster.now_ms)
+            cluster.after(sync_ms, lambda: machine.run(freeze, writer, done))
+        else:
+            freeze(writer, done)
+
+    monkeypatch.setattr(MemorySnapshotWriter, "freeze", slow)
+    cluster.run(sync_ms + 1_000, until=lambda: agree(cluster))
+    assert len(begun) == 1 and leader.partitions[METADATA_GROUP].core.epoch == epoch

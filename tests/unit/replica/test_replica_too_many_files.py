@@ -129,6 +129,22 @@ def test_commands_that_could_not_be_read_are_applied_by_themselves(files: Files)
     assert leader.fatal is None and high_watermark <= end
 
 
+def test_a_command_that_a_turn_cannot_read_is_applied_later(cluster: Cluster, files: Files) -> None:
+    """The turn took that for an append without room, and opened the group anew, which read the log again: the node stopped."""
+    leader, follower = cluster.leader(), cluster.followers()[0]
+    partition = follower.partitions[METADATA_GROUP]
+    told = told_by(follower)
+    files.barred.add(id(cluster.disks[NodeId(follower.config.node_id)].logs[METADATA_GROUP]))
+    leader.kv.propose(put("k", b"v"), lambda outcome: None)
+    cluster.run(300)
+    assert follower.kv.machine.get("k") is None and len(told) == 1
+    files.free()
+    cluster.run(3_000, until=lambda: follower.kv.machine.get("k") is not None)
+    assert follower.fatal is None and follower.partitions[METADATA_GROUP] is partition
+    cluster.run(5_000)
+    assert partition.high_watermark == leader.partitions[METADATA_GROUP].high_watermark and not follower.disk.is_full
+
+
 def test_an_append_without_a_descriptor_is_refused_and_the_quorum_goes_on(cluster: Cluster, files: Files) -> None:
     (group,) = cluster.create_topic("orders")
     leader = cluster.leader(group)

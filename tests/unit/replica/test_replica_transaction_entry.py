@@ -11,6 +11,7 @@ from raftlake.kv.commands import require_key
 from raftlake.kv.strict_json import Refused
 from raftlake.replica.transaction_entry import (
     EPOCH_MAX,
+    ID_BRACKETS_MAX,
     ID_BYTES_MAX,
     PARTITIONS_MAX,
     VALUE_BYTES_MAX,
@@ -19,6 +20,7 @@ from raftlake.replica.transaction_entry import (
     TransactionState,
     decode,
     encode,
+    fault_of_id,
     transaction_key,
 )
 
@@ -62,6 +64,26 @@ def test_any_text_of_kafkas_length_is_a_transactional_id(text: str) -> None:
 
     require_key(transaction_key(text))
     assert decode(transaction_key(text), encode(transaction)) == transaction
+
+
+@pytest.mark.parametrize("opening", ["[", "{", "[{"])
+@pytest.mark.parametrize("more", [-1, 0, 1, 2])
+def test_an_id_has_a_fault_where_its_brackets_are_too_many_for_what_reads_it(opening: str, more: int) -> None:
+    """In any state, and however much the transaction grows."""
+    count = ID_BRACKETS_MAX + more
+    text = "x]}" + (opening * count)[:count]
+    partitions = frozenset((index.to_bytes(16, "big"), 2**31 - 1) for index in range(PARTITIONS_MAX))
+    first = Transaction(transactional_id=text, producer_id=0, epoch=0, timeout_ms=1, state=TransactionState.EMPTY)
+    grown = replace(PLAIN, transactional_id=text, producer_id=2**63 - 1, epoch=EPOCH_MAX, partitions=partitions)
+    for each in (first, grown, grown.decided(True).retired(), grown.raised(False), replace(grown, epoch=0).raised(True, 9)):
+        if each.epoch <= EPOCH_MAX:
+            is_read = decode(transaction_key(text), encode(each)) == each
+            assert is_read is (more <= 0) is (fault_of_id(text) is None)
+
+
+def test_an_id_has_a_fault_where_it_is_too_short_or_too_long() -> None:
+    faults = {length: fault_of_id("x" * length) is not None for length in (0, 1, ID_BYTES_MAX, ID_BYTES_MAX + 1)}
+    assert faults == {0: True, 1: False, ID_BYTES_MAX: False, ID_BYTES_MAX + 1: True}
 
 
 def test_no_two_ids_have_one_key() -> None:

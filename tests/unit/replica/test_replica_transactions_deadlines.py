@@ -8,9 +8,9 @@ import pytest
 
 from enginekit import WALL_MS_AT_START, Ground
 from keyskit import Keys
-from raftlake.kv.commands import Delete
+from raftlake.kv.commands import Delete, Put
 from raftlake.replica.quorum import Quorum
-from raftlake.replica.transaction_entry import Transaction, TransactionState, transaction_key
+from raftlake.replica.transaction_entry import ID_BRACKETS_MAX, Transaction, TransactionState, encode, transaction_key
 from raftlake.replica.transactions import deadlines as module
 from raftlake.replica.transactions.coordinator import Coordinator
 from raftlake.replica.transactions.deadlines import ABORTS_PER_TICK, RETRY_MS, SWEEP_INTERVAL_MS, TRUST_MS, Deadlines
@@ -261,3 +261,40 @@ def test_of_many_idle_ids_some_are_forgotten_at_a_time(monkeypatch: pytest.Monke
         counts.append(len(world.keys.proposed))
     assert max(counts) <= 4
     assert names(world) == {f"id-{number:02}" for number in range(0, 30, 3)}
+
+
+def test_keys_of_earlier_releases_that_no_node_reads_back_are_forgotten() -> None:
+    world = World()
+    bracketed = {count: transaction_key("[" * count) for count in (ID_BRACKETS_MAX, ID_BRACKETS_MAX + 1)}
+    for count, key in bracketed.items():
+        world.keys.apply(Put(key, encode(replace(IDLE, transactional_id="[" * count, producer_id=count))))
+    assert list(world.keys.state.transactions.by_key) == [bracketed[ID_BRACKETS_MAX]]
+    world.pass_ms(TRUST_MS - 1)
+    assert world.keys.proposed == []
+    world.pass_ms(SWEEP_INTERVAL_MS)
+    world.commit_all()
+    assert {key: world.keys.machine.get(key) is not None for key in bracketed.values()} == {
+        bracketed[ID_BRACKETS_MAX]: True,
+        bracketed[ID_BRACKETS_MAX + 1]: False,
+    }
+
+
+def test_a_key_that_means_something_by_now_is_not_forgotten() -> None:
+    world = World()
+    key = transaction_key("a")
+    world.keys.apply(Put(key, b"{}"))
+    world.pass_ms(TRUST_MS)
+    assert len(world.keys.proposed) == 1
+    world.keys.put(IDLE)
+    world.commit_all()
+    assert names(world) == {"a"}
+
+
+def test_a_key_that_describes_a_transaction_of_another_ids_producer_is_kept() -> None:
+    """A snapshot may hold it. What it says is read by every node."""
+    world = World()
+    world.keys.put(IDLE)
+    entry = world.keys.machine.get(transaction_key("a"))
+    assert entry is not None
+    value = encode(replace(IDLE, transactional_id="b"))
+    assert not world.deadlines._is_unused(transaction_key("b"), value, before_ms=0)

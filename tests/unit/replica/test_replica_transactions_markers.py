@@ -3,6 +3,8 @@ write."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from enginekit import Ground
@@ -284,3 +286,79 @@ def test_full_disks_do_not_keep_a_transaction_from_its_end() -> None:
     assert [each.marker for each in admitted] == [marker]
     assert done == [(ErrorCode.NONE, 1), (ErrorCode.NOT_ENOUGH_REPLICAS, -1)]
     assert partition.keys_known_in == Epoch(-1)
+
+
+# --- no room for producers --------------------------------------------------------------------------------------------
+
+NO_ROOM = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class Forgetful:
+    """A node that remembers three producers, and a partition that has forgotten some: any transaction may be open there."""
+
+    def __init__(self, *known: int) -> None:
+        self.cluster = Cluster(1, producer_ids_max=3)
+        (self.group,) = self.cluster.create_topic("orders")
+        self.cluster.produce(self.group, batch(b"x"))
+        self.node = self.cluster.leader(self.group)
+        self.producers = self.node.partitions[self.group].producers
+        for producer_id in known:
+            sent = batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)
+            assert self.cluster.produce(self.group, sent).error is ErrorCode.NONE
+        self.producers.has_forgotten = True
+
+    def abort(self, *producer_ids: int, epoch: int = 0) -> list[ErrorCode]:
+        """As clients ask, in one turn."""
+        told: dict[int, ErrorCode] = {}
+        self.node.engine.begin_input()
+        for number, producer_id in enumerate(producer_ids):
+            marker = EndMarker(producer_id=producer_id, epoch=epoch, commit=False, coordinator_epoch=0)
+            self.node.markers.write_for_client(self.group, marker, partial(told.__setitem__, number))
+        self.cluster.run(5_000, until=lambda: len(told) == len(producer_ids))
+        return [told[number] for number in range(len(producer_ids))]
+
+
+@pytest.mark.parametrize("known", [(), (1,), (1, 2), (1, 2, 3)])
+def test_clients_markers_of_unknown_producers_stay_within_the_bound(known: tuple[int, ...]) -> None:
+    """Each is remembered. A thousand came with a request, whatever producer.ids.max said."""
+    world = Forgetful(*known)
+    room = 3 - len(known)
+    end = world.node.partitions[world.group].log.end_offset
+    assert world.abort(11, 12, 13, 14) == [ErrorCode.NONE] * room + [NO_ROOM] * (4 - room)
+    assert world.node.producers.tally.count == len(world.producers) == 3
+    assert world.node.partitions[world.group].log.end_offset == end + room
+    assert world.abort(14) == [NO_ROOM], "again"
+
+
+def test_of_known_producers_markers_are_written_beyond_the_bound() -> None:
+    world = Forgetful(1, 2, 3)
+    assert world.abort(1, 2, 3, epoch=1) == [ErrorCode.NONE] * 3
+    rows = [world.producers.last_row(producer_id) for producer_id in (1, 2, 3)]
+    assert [row.epoch for row in rows if row is not None] == [1, 1, 1]
+    assert world.node.producers.tally.count == 3
+
+
+def test_a_marker_that_ends_nothing_takes_no_room() -> None:
+    """Nothing was forgotten: the producer has no transaction here."""
+    world = Forgetful(1, 2, 3)
+    world.producers.has_forgotten = False
+    assert world.abort(11) == [ErrorCode.NONE]
+    assert not markers(world.node, world.group) and world.node.producers.tally.count == 3
+
+
+def test_there_is_room_for_a_marker_when_a_producer_is_forgotten() -> None:
+    world = Forgetful(1, 2, 3)
+    assert world.abort(11) == [NO_ROOM]
+    world.producers.expire(1 << 60)
+    assert world.abort(11, 12) == [ErrorCode.NONE] * 2
+    assert [each.producer_id for each in markers(world.node, world.group)] == [11, 12]
+
+
+def test_the_coordinators_markers_need_no_room(cluster: Cluster, group: GroupId) -> None:
+    """A transaction that is decided must come to its end."""
+    decided, at = decide(cluster, begin(cluster, group), commit=True)
+    leader = cluster.leader(group)
+    leader.partitions[group].producers.has_forgotten = True
+    leader.producers.tally.ids_max = 0
+    assert write_marker(cluster, group, marker_of(decided, commit=True), at) is ErrorCode.NONE
+    assert len(markers(leader, group)) == 1

@@ -8,7 +8,15 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import EndTxn
-from raftlake.replica.transaction_entry import EPOCH_EXHAUSTED, PARTITIONS_MAX, Outcome, Transaction, TransactionState
+from raftlake.replica.transaction_entry import (
+    EPOCH_EXHAUSTED,
+    EPOCH_MAX,
+    PARTITIONS_MAX,
+    Outcome,
+    Transaction,
+    TransactionState,
+)
+from raftlake.replica.transaction_index import fault_of_change
 from raftlake.replica.transactions.requests import (
     DONE,
     FENCED,
@@ -222,3 +230,34 @@ def test_time_that_is_over_aborts_the_one_transaction_that_it_was_for() -> None:
     assert out.judge(known, NOW) == Write(replace(ABORTING, epoch=4, updated_ms=NOW, is_raised=True), DONE)
     for standing in (None, EMPTY, COMMITTING, ABORTED, replace(ONGOING, epoch=4), replace(ONGOING, producer_id=11)):
         assert out.judge(standing, NOW) == DONE
+
+
+@pytest.mark.parametrize("state", [each for each in STATES if each != "nothing"])
+def test_nothing_begins_in_the_epoch_that_no_producer_gets(state: str) -> None:
+    found = STATES[state]
+    assert found is not None
+    standing = replace(found, epoch=EPOCH_EXHAUSTED)
+    assert not isinstance(add(P2, epoch=EPOCH_EXHAUSTED).judge(standing, NOW), Answer)
+    step = add(P2, epoch=EPOCH_MAX).judge(replace(found, epoch=EPOCH_MAX), NOW)
+    assert isinstance(step, Answer)
+    assert step.error is ErrorCode.PRODUCER_FENCED
+    assert str(EPOCH_MAX) in step.why
+    # Whoever had the epoch before is refused as ever.
+    assert add(P2, epoch=EPOCH_EXHAUSTED).judge(replace(found, epoch=EPOCH_MAX), NOW) == FENCED
+
+
+@pytest.mark.parametrize("epoch", [EPOCH_EXHAUSTED - 1, EPOCH_EXHAUSTED, EPOCH_MAX])
+def test_an_abort_raises_the_epoch_where_there_is_another_one(epoch: int) -> None:
+    standing = replace(ONGOING, epoch=epoch, last_producer_id=9, last_epoch=4)
+    out = TimeOut(transactional_id="a", producer_id=10, epoch=epoch).judge(standing, NOW)
+    fence = init((10, epoch)).judge(standing, NOW)
+    assert isinstance(out, Write)
+    assert isinstance(fence, Write)
+    if epoch == EPOCH_MAX:
+        retired = replace(ABORTING, epoch=epoch, updated_ms=NOW, is_retired=True)
+        assert (out, fence) == (Write(retired, DONE), Write(retired, None))
+    else:
+        assert out == Write(replace(ABORTING, epoch=epoch + 1, updated_ms=NOW, is_raised=True), DONE)
+        assert (fence.transaction.epoch, fence.transaction.is_retired) == (epoch + 1, False)
+    for step in (out, fence):
+        assert fault_of_change(step.transaction, standing) is None

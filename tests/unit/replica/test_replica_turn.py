@@ -49,7 +49,8 @@ class Order:
         for name, value in given.items():
             service, method = name.split("__")
             setattr(services[service], method, value)
-        self.turn = Turn(ground.engine, allowance=self.allowance, findings=Findings(ground.engine), **services)
+        self.findings = Findings(ground.engine)
+        self.turn = Turn(ground.engine, allowance=self.allowance, findings=self.findings, **services)
 
 
 def _noting(name: str, calls: list[str]) -> Any:
@@ -102,6 +103,33 @@ def test_damage_and_a_full_disk_end_the_actions_of_their_group_alone() -> None:
         assert performed == [METADATA_GROUP, ORDERS, ORDERS] and ground.engine.fatal is None
         assert ("restarts.without_room" in order.calls) == isinstance(error, DiskFull)
         performed.clear()
+
+
+def test_a_damaged_group_neither_performs_nor_appends_before_it_is_started_anew() -> None:
+    """What was proposed in the turn that found the damage was appended behind a gap."""
+    ground = Ground()
+    damaged, whole = ground.lead(), ground.lead(ORDERS)
+    order = Order(ground)
+    performed: list[Any] = []
+    admitted: list[Any] = []
+
+    def perform(partition: Any, action: Any) -> None:
+        performed.append(partition.group)
+        if partition is damaged and not order.findings.has_found:
+            for each in (damaged, whole):
+                each.outbox.append(do.ReleaseFetchRounds())
+                ground.engine.mark_dirty(each)
+                each.admit = lambda *_given, each=each: admitted.append(each.group)  # type: ignore[method-assign]
+                ground.engine.mark_appending(each)
+            raise BROKEN
+
+    order = Order(ground, actions__perform=perform)
+    damaged.outbox[:] = [do.ReleaseFetchRounds()] * 2
+    ground.engine.mark_dirty(damaged)
+    order.turn.run()
+    assert performed == [METADATA_GROUP, ORDERS] and admitted == [ORDERS]
+    assert damaged.outbox == [do.ReleaseFetchRounds()], "it says that when it is started anew"
+    assert order.findings.holds(METADATA_GROUP) and not order.findings.holds(ORDERS)
 
 
 @pytest.mark.parametrize("error", [StorageError("the disk"), InvariantViolation("a bug")])

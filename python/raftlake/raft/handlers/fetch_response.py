@@ -44,6 +44,10 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
     if response.diverging is None:
         role.leader_high_watermark = response.high_watermark
     impairment.learn_log_end(group, response.leader_log_end)
+    if role.download is not None and role.download.is_complete:
+        # Where the log begins anew is settled, and waits for the disk.
+        fetching.show_life_later(group, now_ms)
+        return
     if response.error is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
         remote_log_aux.on_moved(group, role, response.snapshot_id, now_ms)
         return

@@ -142,6 +142,7 @@ def on_fetch_snapshot_response(
     if download.position == download.size:
         download.is_complete = True
         group.actions.append(FinishSnapshot(snapshot_id=download.snapshot_id))
+        fetching.show_life_later(group, now_ms)
     else:
         fetching.send_fetch(group, now_ms)
 
@@ -163,6 +164,12 @@ def _abandon(group: GroupState, role: Follower, download: SnapshotDownload, now_
     group.fetch_failures = 0
 
 
+def _end_download(group: GroupState, role: Follower) -> None:
+    """The next Fetch is for records, and does not wait until a sign of life is due."""
+    role.download = None
+    group.fetch_retry_at_ms = None
+
+
 def on_snapshot_received(group: GroupState, event: SnapshotReceived, now_ms: int) -> None:
     """The leader's snapshot is durable here, or was damaged.
 
@@ -173,14 +180,17 @@ def on_snapshot_received(group: GroupState, event: SnapshotReceived, now_ms: int
     """
     role = group.role
     snapshot_id = event.snapshot_id
-    was_awaited = isinstance(role, Follower) and role.download is not None and role.download.snapshot_id == snapshot_id
-    if isinstance(role, Follower) and was_awaited:
-        role.download = None
+    download = role.download if isinstance(role, Follower) else None
+    was_awaited = download is not None and download.snapshot_id == snapshot_id
     if not event.is_intact:
-        if was_awaited:
+        if isinstance(role, Follower) and download is not None and was_awaited and download.is_complete:
+            role.download = None
             fetching.retry_fetch_later(group, now_ms)
             group.fetch_failures = 0
+        # Else an earlier download of it was damaged, and the one under way may be whole.
         return
+    if isinstance(role, Follower) and was_awaited:
+        _end_download(group, role)
     if not begin_behind(group, snapshot_id, event.voters, now_ms, was_awaited=was_awaited) and was_awaited:
         fetching.send_fetch(group, now_ms)
 
@@ -196,7 +206,7 @@ def begin_behind(
     if isinstance(role, Follower):
         if role.download is not None:
             group.actions.append(AbandonSnapshot(snapshot_id=role.download.snapshot_id))
-            role.download = None
+            _end_download(group, role)
         fetching.stop_building(group, role)
     _begin_at(group, snapshot_id, voters)
     impairment.mend_if_whole(group)

@@ -21,8 +21,7 @@ def on_started(group: GroupState, event: Started, now_ms: int) -> None:
     role = group.role
     if isinstance(role, Unattached):
         role.election_deadline_ms += event.election_delay_ms
-    is_alone = not group.other_voters and group.is_voter and group.impairment is None
-    if isinstance(role, Unattached) and is_alone and not event.election_delay_ms:
+    if isinstance(role, Unattached) and group.is_alone and not event.election_delay_ms:
         elections.start_pre_vote(group, "only voter", now_ms)
     elif isinstance(role, Candidate):
         elections.send_votes(group, now_ms)

@@ -20,9 +20,6 @@ from raftlake.raft.roles import BuildingRemoteLogAux, Follower
 from raftlake.raft.state import GroupState
 from raftlake.raft.types import Epoch, OffsetAndEpoch
 
-#: Fetches within a fetch timeout, while the state is built.
-SIGNS_OF_LIFE = 4
-
 # --- the leader ---
 
 
@@ -52,8 +49,8 @@ def on_moved(group: GroupState, role: Follower, snapshot_id: OffsetAndEpoch | No
     if not building.is_under_way and now_ms >= building.retry_at_ms:
         building.is_under_way = True
         group.actions.append(BuildRemoteLogAux(leader_id=group.leader_id, leader_epoch=group.epoch))
-    group.fetch_retry_at_ms = now_ms + max(group.config.fetch_timeout_ms // SIGNS_OF_LIFE, 1)
-    if not building.is_under_way:
+    fetching.show_life_later(group, now_ms)
+    if not building.is_under_way and group.fetch_retry_at_ms is not None:
         group.fetch_retry_at_ms = min(group.fetch_retry_at_ms, building.retry_at_ms)
 
 

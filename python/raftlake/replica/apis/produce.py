@@ -18,7 +18,7 @@ from raftlake.errors import ErrorCode, RequestRejected, for_clients
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER, Offset
 from raftlake.replica.aside.check_line import Asker, Checked
-from raftlake.replica.aside.record_checks import RequestBudget
+from raftlake.replica.aside.record_checks import RequestBudget, first_of_idempotent
 from raftlake.replica.config import METADATA_TOPIC, ClientContext
 from raftlake.replica.configs.in_force import InForce
 from raftlake.replica.partition.partition import Partition
@@ -41,6 +41,8 @@ TIMEOUT_MS_MAX = 600_000
 #: Says that nothing was appended. Of the codes that might say more it is the one after which librdkafka, Java and franz-go try
 #: again, go on with an idempotent producer, and do not look for another leader.
 NO_ROOM = ErrorCode.NOT_ENOUGH_REPLICAS
+#: Refused so before they are taken into the log's sequence, batches come again: the checks had no room, or came too late.
+COMES_AGAIN = (NO_ROOM, ErrorCode.REQUEST_TIMED_OUT)
 NOT_KNOWN_YET = "this node has started, and has not read yet what the topic asks for; nothing was appended"
 #: Of a batch that keeps the times of its producer.
 NO_TIME = -1
@@ -213,14 +215,18 @@ def _append(
     checked: Checked,
 ) -> None:
     """The records were looked at; that may have taken a while."""
+    is_elsewhere = partition.deleted or _is_elsewhere(node, partition)
     if isinstance(checked, RequestRejected):
+        if checked.code in COMES_AGAIN and not is_elsewhere:
+            _send_back(partition, first_of_idempotent(records))
         done(checked.code, -1, checked.message)
-    elif partition.deleted or _is_elsewhere(node, partition):
+    elif is_elsewhere:
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     elif checked[0].is_transactional and transactional_id is None:
         # As Kafka, which takes it for a producer that may not use the id that it does not name.
         done(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, "transactional records without their id")
     elif partition.in_force is None:
+        _send_back(partition, checked[0])
         done(NO_ROOM, -1, NOT_KNOWN_YET)
     elif (too_large := _fault_of_size(partition, partition.in_force, checked)) is not None:
         done(too_large.code, -1, too_large.message)
@@ -235,6 +241,12 @@ def _append(
             pending.done = partial(_done_at, node, partition, pending, done)
         partition.appending.append(pending)
         node.engine.mark_appending(partition)
+
+
+def _send_back(partition: Partition, first: BatchHeader | None) -> None:
+    """What is refused comes again, and before what is behind it."""
+    if first is not None and first.producer_id != NO_PRODUCER:
+        partition.producers.send_back(first.producer_id, first.producer_epoch, first.base_sequence)
 
 
 def _fault_of_size(partition: Partition, asked: InForce, headers: Sequence[BatchHeader]) -> RequestRejected | None:

@@ -18,7 +18,7 @@ from raftlake.replica.partition.start_points import Slices
 from raftlake.replica.refused_for_good import COMMIT, DESCRIBE_TRANSACTION, TRANSACTIONS
 from raftlake.replica.reserved import OWN_LOG
 from raftlake.replica.services import Services
-from raftlake.replica.transaction_entry import ID_BYTES_MAX, Transaction, TransactionState
+from raftlake.replica.transaction_entry import Transaction, TransactionState, fault_of_id
 from raftlake.replica.transactions.raising import EndAndRaise
 from raftlake.replica.transactions.requests import AddPartitions, Answer, End, InitProducer, Request
 from raftlake.wire.durations import milliseconds, moment
@@ -47,7 +47,7 @@ def _submit(node: Services, request: Request, client: ClientContext, fenced_from
             answer = Answer(ErrorCode.INVALID_PRODUCER_EPOCH)
         done(answer)
 
-    error = _fault_of_id(request.transactional_id)
+    error = fault_of_id(request.transactional_id)
     if error is None:
         node.transactions.coordinator.submit(request, told)
     else:
@@ -59,11 +59,6 @@ def _tell(node: Services, transactional_id: str, client: ClientContext, answer: 
     if answer.why:
         error = answer.error.name
         node.refused_for_good.note(TRANSACTIONS, transactional_id, f"{error}: {answer.why}", client, code=error)
-
-
-def _fault_of_id(transactional_id: str) -> str | None:
-    size = len(transactional_id.encode())
-    return None if 1 <= size <= ID_BYTES_MAX else f"a transactional id has 1 to {ID_BYTES_MAX} bytes, not {size}"
 
 
 # --- producers ---
@@ -207,7 +202,7 @@ def describe_transactions(node: Services, request: Any, client: ClientContext, r
     for place, transactional_id in enumerate(ids):
         found = node.transactions.of(transactional_id)
         error = why_not
-        fault = TOO_MANY_IDS if place >= DESCRIBED_MAX else _fault_of_id(transactional_id)
+        fault = TOO_MANY_IDS if place >= DESCRIBED_MAX else fault_of_id(transactional_id)
         if error is ErrorCode.NONE and fault is not None:
             error = ErrorCode.INVALID_REQUEST
             node.refused_for_good.note_error(DESCRIBE_TRANSACTION, transactional_id, error, fault, client)

@@ -28,7 +28,7 @@ from raftlake.replica.opaque import require_raft_records
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.producer_state import NO_PRODUCER
 from raftlake.wire.batch_header import CODEC_MASK, TooManyBatches, UnreadableBatch
-from raftlake.wire.batches import HEADER_BYTES, BatchHeader, validate
+from raftlake.wire.batches import HEADER_BYTES, BatchHeader, parse_header, validate
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX, PayloadTooLarge, decompress_counting
 from raftlake.wire.primitives import BytesLike
 from raftlake.wire.record_check import require_keys, require_records
@@ -154,6 +154,19 @@ def _require_clients(header: BatchHeader) -> None:
         raise RequestRejected(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
     if header.producer_id != NO_PRODUCER and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise RequestRejected(ErrorCode.INVALID_RECORD, "an idempotent batch needs a producer epoch and a first sequence")
+
+
+def first_of_idempotent(records: Records) -> BatchHeader | None:
+    """The header of what was refused before it was looked at; None where it is no batch of an idempotent producer. The CRC is
+    checked, since a damaged header may name any producer and any sequence number."""
+    try:
+        if parse_header(records).producer_id == NO_PRODUCER:
+            return None
+        (header,) = validate(records, count_max=1)
+        _require_clients(header)
+    except (CorruptBatch, RequestRejected):
+        return None
+    return header
 
 
 def _require_times(header: BatchHeader) -> None:

@@ -2,7 +2,8 @@
 
 A question costs a look into the log and a batch that may decompress to 64 MiB, and a request may ask for each partition. So the
 questions wait: the log is read and records are walked through within the turn's allowance, what is large is decompressed aside,
-and between turns everything else is served. Each question sees its partition as it is when its turn comes.
+and between turns everything else is served. Each question sees its partition as it is when its turn comes. One that pauses and
+reads on looks first whether the partition is still there, led here, and holds what is to be read.
 
 The requests take turns, one question each, so that a short one does not wait for a long one. Questions beyond QUESTIONS_MAX,
 and those that have waited for PATIENCE_MS, are answered OFFSET_NOT_AVAILABLE, after which clients ask again: who asked may be
@@ -209,9 +210,14 @@ class TimeSearches:
         timestamp, end = question.timestamp, question.end_of(partition)
         is_latest, best = timestamp == MAX_TIMESTAMP, NOTHING
         segments = self._findings.guarded(partition.group, partition.log.segments)
-        for segment in segments_behind(segments or (), timestamp, start):
+        if segments is None:
+            return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
+        for segment in segments_behind(segments, timestamp, start):
             offset = max(segment.base_offset, start)
             while offset < min(segment.end_offset, end):
+                refusal = _why_not_on(partition, question, offset)
+                if refusal is not None:
+                    return refusal
                 read = partial(partition.read_intact, offset, end, 1)
                 data = self._findings.guarded(partition.group, read)
                 if not data:
@@ -282,6 +288,18 @@ class TimeSearches:
             return b""
         self._allowance.left -= cost
         return content
+
+
+def _why_not_on(partition: Partition, question: Question, offset: Offset) -> FoundOffset | None:
+    """Why a search that has paused may not read on at `offset`; None where it may.
+
+    The partition may have been closed or have lost its leader meanwhile. What is to be looked at next may be deleted: the rest
+    tells neither what was asked then nor what is true now. Who asks again is told of what is left.
+    """
+    serving = question.serving()
+    if not isinstance(serving, Partition):
+        return FoundOffset(serving)
+    return NOT_NOW if serving is not partition or offset < partition.log.start_offset else None
 
 
 def segments_behind(segments: Sequence[SegmentInfo], timestamp: int, start: int) -> list[SegmentInfo]:

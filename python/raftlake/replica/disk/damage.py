@@ -86,3 +86,7 @@ class DamageControl:
         self._engine.logs.mend(group)
         self.impaired.pop(group, None)
         self._tell(group, None)
+
+    def forget(self, group: GroupId) -> None:
+        """Its topic was deleted. No listener is told: nothing was repaired, and the deletion of a topic is told elsewhere."""
+        self.impaired.pop(group, None)

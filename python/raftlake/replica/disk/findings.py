@@ -11,6 +11,7 @@ from typing import TypeVar
 from raftlake.errors import DamagedData, TooManyFiles
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.replica.engine import Engine
+from raftlake.replica.partition.partition import Partition
 
 Read = TypeVar("Read")
 
@@ -26,6 +27,7 @@ class Findings:
         self._engine = engine
         self.on_too_many = on_too_many
         self._found: dict[GroupId, DamagedData] = {}
+        engine.closed.append(self._forget)
 
     def found(self, group: GroupId, damage: DamagedData) -> None:
         """A read of the group's log failed: it is started anew before the next turn performs anything."""
@@ -42,6 +44,14 @@ class Findings:
         except TooManyFiles as error:
             self.on_too_many(error)
         return None
+
+    def holds(self, group: GroupId) -> bool:
+        """The group's log is damaged, and the next turn starts it anew."""
+        return group in self._found
+
+    def _forget(self, partition: Partition) -> None:
+        """What is opened in its place reads the log itself, and finds what is still damaged."""
+        self._found.pop(partition.group, None)
 
     @property
     def has_found(self) -> bool:

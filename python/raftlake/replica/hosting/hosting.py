@@ -141,7 +141,7 @@ class Hosting:
         )
         partition = Partition(group, core, log, facts, engine.clock.wall_ms)
         partition.on_appended = self._disk.spend
-        if snapshot is not None and group == METADATA_GROUP and self._kv.machine.applied_offset < snapshot.snapshot_id.offset:
+        if snapshot is not None and group == METADATA_GROUP:
             self._kv.restore(snapshot.snapshot_id)
         return partition
 
@@ -185,6 +185,7 @@ class Hosting:
                 self.let_go(partition)
                 partition.on_deleted()
             self._reports.forget(group)
+            self._damage.forget(group)
             if self._names.has_directory(group):
                 doomed.append(group)
         return doomed

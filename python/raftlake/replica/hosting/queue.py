@@ -22,6 +22,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.hosting.hosting import Hosting
+from raftlake.replica.names import Names
 
 logger = logging.getLogger("raftlake.hosting")
 
@@ -46,12 +47,14 @@ class HostingQueue:
         disk: DiskWatch,
         hosting: Hosting,
         *,
+        names: Names,
         is_wanted: Callable[[GroupId], bool],
         open_group: Callable[[GroupId], None],
     ) -> None:
         self._engine = engine
         self._disk = disk
         self._hosting = hosting
+        self._names = names
         self._is_wanted = is_wanted
         self._open_group = open_group
         #: The groups of one topic each, made as they are opened.
@@ -118,7 +121,7 @@ class HostingQueue:
     def _open_some(self) -> None:
         left = chosen = list(dict.fromkeys(islice(self._wanted(), OPENED_AT_ONCE)))
         try:
-            left = _each_inside(chosen, self._engine.logs.prepare)
+            left = _each_inside(chosen, self._prepare)
             while left:
                 self._open_group(left[0])
                 left.pop(0)
@@ -127,6 +130,16 @@ class HostingQueue:
             self._disk.on_full(full)
             self._to_open.appendleft(iter(left))
             self._has_room = False
+
+    def _prepare(self, groups: list[GroupId]) -> None:
+        """Make directories. The names know of them from now on: a topic may be deleted before its logs can be opened."""
+        try:
+            self._engine.logs.prepare(groups)
+        except DiskFull:
+            # Some may have been made.
+            self._names.prepared(groups)
+            raise
+        self._names.prepared(groups)
 
 
 def _each_inside(groups: list[GroupId], act: Callable[[list[GroupId]], None]) -> list[GroupId]:

@@ -73,7 +73,7 @@ class TopicRegistry:
         self._seen_version = 0
         self._is_current = False
         self.changes = TopicChanges(engine)
-        self._queue = HostingQueue(engine, disk, hosting, is_wanted=self._has, open_group=self._open)
+        self._queue = HostingQueue(engine, disk, hosting, names=names, is_wanted=self._has, open_group=self._open)
         kv.listeners.append(self._on_applied)
 
     def _has(self, group: GroupId) -> bool:

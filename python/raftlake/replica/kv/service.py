@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from raftlake.errors import ErrorCode, WireError, for_clients
+from raftlake.errors import ErrorCode, TooManyFiles, WireError, for_clients
 from raftlake.kv.commands import FORMAT_RANGES, Txn, encode
 from raftlake.kv.machine import TxnResult
 from raftlake.ports.driver import Origin
@@ -182,8 +182,12 @@ class KvService:
             self._append(partition, batch, on_committed)
 
     def _on_closed(self, partition: Partition) -> None:
-        """The metadata log is started anew, and no turn appends what was collected for it as it was."""
+        """The metadata log is started anew. No turn appends what was collected for it as it was. Whether a snapshot is to be
+        restored is found out anew, for the one that was may be gone."""
         if partition.group == self._engine.config.quorum_group:
+            if self._restoring is not None:
+                self._restoring.cancel()
+                self._restoring = None
             collected, self._collected = self._collected, []
             for _, done in collected:
                 done(ProposeOutcome(ProposeStatus.NOT_LEADER))
@@ -226,8 +230,15 @@ class KvService:
     # --- applying ---
 
     def advance(self, partition: Partition, high_watermark: Offset) -> None:
-        """Everything below `high_watermark` is committed in the metadata log; clients see what is applied."""
-        partition.show(self._apply_to(partition, high_watermark))
+        """Everything below `high_watermark` is committed in the metadata log; clients see what is applied.
+
+        Raises DamagedData. What no file can be opened for is applied later."""
+        try:
+            partition.show(self._apply_to(partition, high_watermark))
+        except TooManyFiles as error:
+            self._findings.on_too_many(error)
+            self._behind = (partition, high_watermark)
+            self._go_on_later()
 
     def _apply_to(self, partition: Partition, high_watermark: int) -> int:
         """Apply what is committed below `high_watermark`, in order: a slice of it, and the rest in later turns, when `advance`
@@ -289,9 +300,6 @@ class KvService:
     def _go_on_with(self, partition: Partition, high_watermark: int) -> None:
         """Outside of a turn. Those who waited for what is applied now are told in one."""
         self._findings.guarded(partition.group, lambda: self.advance(partition, Offset(high_watermark)))
-        if self._behind is not None and self._restoring is None and not self._findings.has_found:
-            # No file could be opened.
-            self._go_on_later()
         self._engine.request_turn()
 
     def _tell(self) -> None:
@@ -305,7 +313,10 @@ class KvService:
         return self._restoring is not None
 
     def restore(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Become what a snapshot says, in slices of the coming turns, and go on from there."""
+        """Become what a snapshot says, in slices of the coming turns, and go on from there. What this node has shown it keeps:
+        the log may begin anew before what has been applied."""
+        if self.machine.applied_offset >= snapshot_id.offset:
+            return
         if self._restoring is not None:
             self._restoring.cancel()
         self._restoring = KvRestore(self._engine, self.machine, snapshot_id, self._on_restored)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from raftlake.errors import CorruptBatch
+from raftlake.errors import CorruptBatch, TooManyFiles
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, OffsetAndEpoch
 from raftlake.replica.engine import Engine
@@ -61,6 +61,9 @@ class SnapshotCheck:
                 if size >= SLICE_BYTES:
                     self._later(group, batches)
                     return
+        except TooManyFiles as error:
+            # It is looked at when a replica asks for its beginning again.
+            logger.warning("%s: snapshot %s could not be read through: %s", group, describe(snapshot_id), error)
         except CorruptBatch as error:
             logger.error("%s: snapshot %s is damaged: %s", group, describe(snapshot_id), error)
             self._snapshots.renew(engine.partitions[group], snapshot_id)

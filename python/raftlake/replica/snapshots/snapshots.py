@@ -67,6 +67,7 @@ class Snapshots:
         self._last_taken_ms = engine.now_ms
         #: There was no room for one.
         self._not_before_ms = engine.now_ms
+        engine.closed.append(self._on_closed)
 
     # --- the key space ---
 
@@ -161,12 +162,21 @@ class Snapshots:
     def on_reset(self, partition: Partition) -> None:
         """The log begins anew behind a fetched snapshot: one of our own that is being written is of the past, and so are those
         that are finished."""
+        self._abandon(partition)
+        self._delete_old(partition, 1)
+
+    def _on_closed(self, partition: Partition) -> None:
+        """What is written for a log that is damaged, or gone, is never finished."""
+        self._abandon(partition)
+        self._trimming.pop(partition, None)
+
+    def _abandon(self, partition: Partition) -> None:
         taking = self._taking
         if partition.group == METADATA_GROUP and taking is not None:
             taking.is_over = True
             taking.maker.writer.abandon()
             self._taking = None
-        self._delete_old(partition, 1)
+            self._kv.bytes_since_snapshot += taking.bytes_covered
 
     # --- data partitions ---
 

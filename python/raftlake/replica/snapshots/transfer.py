@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, StorageError
+from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, StorageError, TooManyFiles
 from raftlake.ports.driver import SnapshotWriter
 from raftlake.ports.peer_rpcs import FetchSnapshotReply, FetchSnapshotRpc, GroupId, PeerMessage, PeerReply
 from raftlake.raft.actions import AbandonSnapshot, AnswerFetchSnapshot, FinishSnapshot, WriteSnapshot
@@ -75,8 +75,9 @@ class SnapshotTransfer:
         self._held = held
         self._request_counter = 0
         #: Parts that a core has not answered yet: whose, and where in the reply they belong.
-        self._unanswered: dict[int, tuple[_Asked, int, GroupId]] = {}
+        self._unanswered: dict[int, tuple[_Asked, int, PeerMessage]] = {}
         self._downloads: dict[GroupId, _Download] = {}
+        engine.closed.append(self._on_closed)
 
     def perform(self, partition: Partition, action: SnapshotAction) -> None:
         match action:
@@ -107,43 +108,59 @@ class SnapshotTransfer:
                 self._put(asked, index, message.group, refusal(request, error, NO_LEADER, Epoch(-1)))
                 continue
             self._request_counter += 1
-            self._unanswered[self._request_counter] = (asked, index, message.group)
+            self._unanswered[self._request_counter] = (asked, index, message)
             self._engine.step(partition, RequestReceived(request_id=self._request_counter, request=request))
 
     def _serve(self, action: AnswerFetchSnapshot) -> None:
-        asked, index, group = self._unanswered.pop(action.request_id)
-        request, error = action.request, action.error
+        asked, index, message = self._unanswered.pop(action.request_id)
+        self._put(asked, index, message.group, self._response(asked, message.group, action))
+
+    def _response(self, asked: _Asked, group: GroupId, action: AnswerFetchSnapshot) -> FetchSnapshotResponse:
+        request, leader_id, leader_epoch = action.request, action.leader_id, action.leader_epoch
+        if action.error is not ErrorCode.NONE:
+            return refusal(request, action.error, leader_id, leader_epoch)
         store = self._engine.logs.snapshots
-        size = store.size(group, request.snapshot_id) if error is ErrorCode.NONE else None
-        if size is not None and request.position == 0:
+        size = store.size(group, request.snapshot_id)
+        if size is None:
+            return refusal(request, ErrorCode.SNAPSHOT_NOT_FOUND, leader_id, leader_epoch)
+        if request.position == 0:
             self._check.on_begun(group, request.snapshot_id, request.replica.id)
-        if error is ErrorCode.NONE and size is None:
-            error = ErrorCode.SNAPSHOT_NOT_FOUND
-        elif size is not None and not 0 <= request.position < size:
-            error = ErrorCode.POSITION_OUT_OF_RANGE
-        if error is not ErrorCode.NONE:
-            self._put(asked, index, group, refusal(request, error, action.leader_id, action.leader_epoch))
-            return
-        assert size is not None
-        data = store.read(group, request.snapshot_id, request.position, max(asked.bytes_left, 1))
+        if not 0 <= request.position < size:
+            return refusal(request, ErrorCode.POSITION_OUT_OF_RANGE, leader_id, leader_epoch)
+        try:
+            data = store.read(group, request.snapshot_id, request.position, max(asked.bytes_left, 1))
+        except TooManyFiles as error:
+            # Nothing is wrong with the log of this leader: the replica asks again.
+            self._disk.on_full(error)
+            return refusal(request, ErrorCode.KAFKA_STORAGE_ERROR, leader_id, leader_epoch)
         asked.bytes_left -= len(data)
         self._held.note(group, request.snapshot_id)
-        response = FetchSnapshotResponse(
+        return FetchSnapshotResponse(
             error=ErrorCode.NONE,
-            leader_id=action.leader_id,
-            leader_epoch=action.leader_epoch,
+            leader_id=leader_id,
+            leader_epoch=leader_epoch,
             snapshot_id=request.snapshot_id,
             size=size,
             position=request.position,
             data=data,
         )
-        self._put(asked, index, group, response)
 
     def _put(self, asked: _Asked, index: int, group: GroupId, response: FetchSnapshotResponse) -> None:
         asked.parts[index] = PeerMessage(group, response)
         if len(asked.parts) == asked.missing:
             parts = tuple(asked.parts[position] for position in range(asked.missing))
             asked.reply(FetchSnapshotReply(error=ErrorCode.NONE, messages=parts))
+
+    def _on_closed(self, partition: Partition) -> None:
+        """What arrives for the group is of no use, and its core answers nothing any more."""
+        self.abandon(partition.group)
+        left = [number for number, (_, _, message) in self._unanswered.items() if message.group == partition.group]
+        for number in left:
+            asked, index, message = self._unanswered.pop(number)
+            request = message.body
+            assert isinstance(request, FetchSnapshotRequest)
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self._put(asked, index, message.group, refusal(request, error, NO_LEADER, Epoch(-1)))
 
     # --- in ---
 

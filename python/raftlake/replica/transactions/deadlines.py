@@ -15,9 +15,10 @@ import heapq
 from dataclasses import dataclass
 
 from raftlake.kv.keys import TRANSACTIONS_PREFIX
+from raftlake.kv.strict_json import Refused
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
-from raftlake.replica.transaction_entry import Transaction
+from raftlake.replica.transaction_entry import Transaction, decode
 from raftlake.replica.transactions.coordinator import Coordinator
 from raftlake.replica.transactions.requests import Answer, TimeOut
 
@@ -134,13 +135,19 @@ class Deadlines:
                 has_more = True
                 break
             last = key
-            transaction = self._kv.state.transactions.by_key.get(key)
             entry = self._kv.machine.get(key)
-            if entry is not None and transaction is not None and transaction.is_idle and transaction.updated_ms < before_ms:
+            if entry is not None and self._is_unused(key, entry.value, before_ms):
                 self._coordinator.forget(key, entry.version)
                 forgotten += 1
         if has_more:
             self._swept = last
+
+    def _is_unused(self, key: str, value: bytes, before_ms: int) -> bool:
+        transaction = self._kv.state.transactions.by_key.get(key)
+        if transaction is not None:
+            return transaction.is_idle and transaction.updated_ms < before_ms
+        # Earlier releases wrote ids that no node reads back (`fault_of_id`). Neither producers nor clients can end that.
+        return isinstance(decode(key, value), Refused)
 
 
 def _unheard(_answer: Answer) -> None:

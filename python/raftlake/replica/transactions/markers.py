@@ -19,6 +19,7 @@ from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.replica.engine import Engine
+from raftlake.replica.partition.holds import is_needed
 from raftlake.replica.partition.partition import Partition, Prove
 from raftlake.replica.partition.pending import NOT_WRITTEN, PendingAppend
 from raftlake.replica.transactions.verification import Keys, Verification
@@ -48,7 +49,8 @@ class Markers:
 
         Errors besides those of `write`: INVALID_PRODUCER_EPOCH for an epoch below the producer's.
         TRANSACTION_COORDINATOR_FENCED for an older coordinator. INVALID_TXN_STATE for a transaction that the keys know to be
-        open, or to end in the other way.
+        open, or to end in the other way. NOT_ENOUGH_REPLICAS where one more producer would have to be remembered, and the
+        quorum remembers as many as it may.
         """
 
         def append(partition: Partition) -> None:
@@ -116,4 +118,9 @@ class Markers:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if known is not None and known.coordinator_epoch > marker.coordinator_epoch:
             return ErrorCode.TRANSACTION_COORDINATOR_FENCED
-        return None if self._verification.is_hanging(partition.group, marker) else ErrorCode.INVALID_TXN_STATE
+        if not self._verification.is_hanging(partition.group, marker):
+            return ErrorCode.INVALID_TXN_STATE
+        if not partition.producers.has_room_for(marker.producer_id) and is_needed(partition.producers, marker):
+            # As a batch of such a producer.
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        return None

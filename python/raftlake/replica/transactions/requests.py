@@ -15,6 +15,7 @@ from raftlake.errors import ErrorCode
 from raftlake.kv.commands import EndTxn
 from raftlake.replica.transaction_entry import (
     EPOCH_EXHAUSTED,
+    EPOCH_MAX,
     NO_EPOCH,
     NO_PRODUCER,
     PARTITIONS_MAX,
@@ -61,6 +62,9 @@ Step = Answer | Write | Decide | Wait | TakeId
 DONE = Answer(ErrorCode.NONE)
 FENCED = Answer(ErrorCode.PRODUCER_FENCED)
 UNMAPPED = Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+NO_EPOCH_FOR_ANYONE = Answer(
+    ErrorCode.PRODUCER_FENCED, why=f"no producer gets epoch {EPOCH_MAX}; make a new producer, which asks InitProducerId"
+)
 
 
 class Request(Protocol):
@@ -116,6 +120,8 @@ class InitProducer:
 
     def _fence(self, standing: Transaction, wall_ms: int) -> Transaction:
         """Abort what is ongoing. The next epoch keeps its producer from writing on."""
+        if standing.epoch == EPOCH_MAX:
+            return _aborted_in_last_epoch(standing, wall_ms)
         last_id, last_epoch = self._last(standing)
         return replace(
             standing.decided(False),
@@ -173,6 +179,9 @@ class AddPartitions:
             return UNMAPPED
         if epoch != self.epoch or standing.is_retired:
             return FENCED
+        if epoch > EPOCH_EXHAUSTED:
+            # It is for the marker that fences. An abort of what would begin here could raise the epoch no more.
+            return NO_EPOCH_FOR_ANYONE
         if standing.is_prepared:
             return Wait()
         known = standing.partitions if standing.is_ongoing else frozenset()
@@ -230,6 +239,13 @@ class TimeOut:
             or (standing.producer_id, standing.epoch) != (self.producer_id, self.epoch)
         ):
             return DONE
+        if standing.epoch == EPOCH_MAX:
+            return Write(_aborted_in_last_epoch(standing, wall_ms), DONE)
         # Nobody has the next epoch. A producer that knows EndTxn of version 5 gets it by aborting, and so hears of the abort.
         fenced = replace(standing.raised(False), updated_ms=wall_ms)
         return Write(replace(fenced, last_producer_id=NO_PRODUCER, last_epoch=NO_EPOCH), DONE)
+
+
+def _aborted_in_last_epoch(standing: Transaction, wall_ms: int) -> Transaction:
+    """Earlier releases began transactions in this epoch. No other one follows it, so it is retired."""
+    return replace(standing.decided(False).retired(), updated_ms=wall_ms)

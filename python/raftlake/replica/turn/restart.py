@@ -82,12 +82,13 @@ class Restarts:
             if isinstance(action, SAYING):
                 self._actions.perform(partition, action)
         self._hosting.let_go(partition)
-        group, delay_ms, initial, waits = partition.group, 0, None, False
+        group, delay_ms, waits = partition.group, 0, False
+        # Should the log be empty, those vote in it who stand in its topic's key.
+        topic = self._names.by_id(group.topic_id)
+        initial = None if topic is None else topic.voters_of(group.partition)
         if damage is None:
             engine.logs.settle(group)
-            # Should the log be empty still, those vote in it who stand in its topic's key. Until that is read it stays closed.
-            topic = self._names.by_id(group.topic_id)
-            initial = None if topic is None else topic.voters_of(group.partition)
+            # Until that is read it stays closed.
             waits = topic is None and group != engine.config.quorum_group
             delay_ms = engine.config.raft.election_timeout_ms
         else:

@@ -106,7 +106,7 @@ class Turn:
         """What was queued for each log becomes one event of its core."""
         self._kv.batch_collected()
         for partition in self._engine.take_appending().values():
-            if self._handover.holds(partition):
+            if self._handover.holds(partition) or self._findings.holds(partition.group):
                 continue
             if not partition.core.is_leader:
                 partition.refuse_appends()
@@ -126,6 +126,9 @@ class Turn:
         if states:
             dirty = self._disk.save(dirty, states)
         for partition in dirty.values():
+            if self._findings.holds(partition.group):
+                # What it still has to say it says when it is started anew.
+                continue
             actions, partition.outbox = partition.outbox, []
             try:
                 for action in actions:

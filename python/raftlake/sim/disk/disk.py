@@ -69,6 +69,7 @@ class MemoryLog:
         #: What a crash may bring back, oldest first; the last one is in force.
         self._noted_starts = [FIRST_OFFSET]
         self.is_partial = False
+        self._is_dropped = False
 
     # --- LogStore ---
 
@@ -147,6 +148,8 @@ class MemoryLog:
             image.epochs.append((Epoch(span.epoch), Offset(span.base_offset)))
 
     def read(self, start: Offset, limit: Offset, size_max: int) -> bytes:
+        if self._is_dropped:
+            raise StorageError(f"{self.group} is closed")
         image = self._image
         if not image.start <= start <= image.end:
             raise InvariantViolation(f"{self.group}: read at {start} outside [{image.start}, {image.end}]")
@@ -284,7 +287,8 @@ class MemoryLog:
             image.aborted_synced = max(image.aborted_synced - count, 0)
 
     def drop(self) -> None:
-        """The log is deleted."""
+        """The log is deleted. As of files, nothing is read of it any more."""
+        self._is_dropped = True
         self._compactor.forget()
 
     def damage(self, number: int, byte: int) -> StoredBatch | None:
@@ -429,6 +433,7 @@ class SimulatedDisk:
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
         self.machine.port_call("set aside")
         log = self.logs[group]
+        self.snapshots.abandon_unfinished(group)
         if damage.offset < log.start_offset:
             self.snapshots.forget(group)
         return log.set_aside(damage, epoch)

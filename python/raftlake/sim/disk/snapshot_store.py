@@ -125,12 +125,16 @@ class SimulatedSnapshots:
         self.machine.port_call("delete snapshot")
         self._deleted[group, snapshot_id] = self._finished.pop((group, snapshot_id))
 
-    def forget(self, group: GroupId) -> None:
-        """The group was deleted with all that it had."""
+    def abandon_unfinished(self, group: GroupId) -> None:
+        """What is being written of the group goes with its damaged log."""
         for key, writer in list(self._writers.items()):
             if key[0] == group:
                 writer.abandon()
                 del self._writers[key]
+
+    def forget(self, group: GroupId) -> None:
+        """The group was deleted with all that it had."""
+        self.abandon_unfinished(group)
         for files in (self._finished, self._deleted):
             for key in [key for key in files if key[0] == group]:
                 del files[key]
