@@ -263,11 +263,12 @@ class Ledger:
     def _sweep(self, prefix: str, key: str, version: int, keep: Iterable[EndTxn] = ()) -> int:
         kept = {end.producer_id for end in keep}
         try:
-            left = [each for each in self._client.open_transactions(prefix, timeout_ms=TRY_MS) if each.producer_id not in kept]
+            found = self._client.open_transactions(prefix, timeout_ms=TRY_MS)
         except RaftlakeError as error:
             _log.warning("open transactions of %s are left to their time limit: %s", prefix, error)
             return 0
-        return self.abort([each.end(commit=False) for each in left], key, version)
+        own = [each for each in found if keys.is_task_of(prefix, each.transactional_id)]
+        return self.abort([each.end(commit=False) for each in own if each.producer_id not in kept], key, version)
 
     def abort(self, ends: Sequence[EndTxn], key: str, version: int) -> int:
         """Abort transactions while a key has a version, as far as the quorum can be told; how many. Others end by their time

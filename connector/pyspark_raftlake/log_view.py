@@ -121,10 +121,25 @@ class LogView:
             return ()
         return next((tuple(sorted(p.replicas)) for p in topic.partitions if p.partition == partition.partition), ())
 
+    def present(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those whose leaders answer for them, whatever a node that lags has said at the last look."""
+        found: set[TopicPartition] = set()
+        for topic, numbers in by_topic(partitions).items():
+            try:
+                found.update(TopicPartition(topic, number) for number in self._client.read_offset(topic, numbers))
+            except RequestRejected as rejected:
+                if rejected.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+        return found
+
     def _look_at(self, topics: Sequence[str]) -> None:
         """Topics reach the nodes one after another: one that a node does not know may exist. Asked for alone, the client
         gives it some time."""
         self._topics = {topic.name: topic for topic in self._client.topics(topics)}
+        self.look_for(topics)
+
+    def look_for(self, topics: Iterable[str]) -> None:
+        """Asks for topics, each alone, that the last look did not find."""
         for topic in topics:
             if topic not in self._topics:
                 try:

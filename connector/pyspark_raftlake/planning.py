@@ -80,6 +80,8 @@ class StreamPlanner:
         self._maybe_late_bound: frozenset[TopicPartition] = frozenset()
         self._is_first_plan = True
         self._topic_ids: dict[str, bytes] = {}
+        #: Ids of topics that were deleted: a node that lags may name one again, and no topic ever gets it again.
+        self._past_ids: set[bytes] = set()
         #: Topics that were created again while this run read them; by topic the id that tasks have written down.
         self._recreated: set[str] = set()
         self._noted: dict[str, bytes | None] = {}
@@ -150,19 +152,23 @@ class StreamPlanner:
         """Committed ends of all partitions, none below its start."""
         assigned = self._view.look()
         self._looked_at_ms = self._now_ms()
+        recreated = self._recreated_topics()
         if self._target is not None:
+            # Of a topic that was created again, what it holds now is what is available.
+            self._target |= self._view.latest([partition for partition in assigned if partition.topic in recreated])
             ends = {partition: self._target.get(partition, start.get(partition, -1)) for partition in assigned}
-            ends = {partition: max(end, start.get(partition, 0)) for partition, end in ends.items() if end >= 0}
+            ends = {partition: end for partition, end in ends.items() if end >= 0}
         else:
             ends = self._view.latest(assigned)
-        gone = sorted(start.keys() - ends.keys())
-        self._report_gone(gone)
-        return self._without_lost(start, ends)
+        absent = [partition for partition in start if partition not in ends and self._options.selection.names(partition)]
+        # A node that lags does not know a partition yet that was read: nothing new is read of it now.
+        ends |= {partition: start[partition] for partition in self._view.present(absent)}
+        self._report_gone(sorted(start.keys() - ends.keys()))
+        return self._without_lost(start, ends, recreated)
 
-    def _without_lost(self, start: Offsets, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _without_lost(self, start: Offsets, ends: dict[TopicPartition, int], recreated: set[str]) -> dict[TopicPartition, int]:
         """`ends` where they lie at or above `start`. A replica that lags may name an older end: then the end is the start,
         and no data is lost. Data is lost where an end is proven to lie below the start, or the name's topic has another id."""
-        recreated = self._recreated_topics()
         behind = [partition for partition, end in ends.items() if end < start.get(partition, 0)]
         proven = self._view.proven_latest(behind)
         lost: list[TopicPartition] = []
@@ -183,8 +189,9 @@ class StreamPlanner:
         return {partition: restarts.get(partition, max(end, start.get(partition, 0))) for partition, end in ends.items()}
 
     def _recreated_topics(self) -> set[str]:
-        ids = self._view.topic_ids()
+        ids = {topic: topic_id for topic, topic_id in self._view.topic_ids().items() if topic_id not in self._past_ids}
         recreated = {topic for topic, topic_id in ids.items() if self._topic_ids.get(topic, topic_id) != topic_id}
+        self._past_ids |= {self._topic_ids[topic] for topic in recreated}
         self._topic_ids.update(ids)
         self._recreated |= recreated
         return recreated
@@ -203,6 +210,9 @@ class StreamPlanner:
         offsets_min = self._options.offsets_per_trigger_min
         if offsets_min is None or self._target is not None:
             return False
+        if any(end < begin.get(partition, end) for partition, end in ends.items()):
+            # A log that begins anew is told of once: a later look would go on amid it.
+            return False
         now_ms = self._now_ms()
         is_due = self._triggered_at_ms is None or now_ms - self._triggered_at_ms >= self._options.trigger_delay_ms_max
         if not is_due and count_offsets(begin, ends) < offsets_min:
@@ -216,6 +226,7 @@ class StreamPlanner:
         if start == end:
             return []
         self._view.look()
+        self._view.look_for(set(topics_of(end)) - self._topic_ids.keys())
         for topic, topic_id in self._view.topic_ids().items():
             self._topic_ids.setdefault(topic, topic_id)
         added = self._start_of_added(sorted(end.keys() - start.keys()))

@@ -85,7 +85,8 @@ class _RangeReader:
         self._task = task
         self._range = task.range
         self._node_id = task.node_id
-        self._damaged: set[int] = set()
+        #: Nodes that sent damage, and nodes in whose place others sent it.
+        self._left: set[int | None] = set()
         self._bytes_per_offset = float(RECORD_BYTES_GUESS)
         sources = {_Source.LOG: task.reads_log, _Source.TABLE: task.table is not None}
         self._sources = [source for source, is_there in sources.items() if is_there]
@@ -160,6 +161,12 @@ class _RangeReader:
     def _of_log(self, position: int) -> Iterator[tuple[int, Iterable[Any]]]:
         """Records of the log, each piece with the offset behind it. _NotHere where the log begins later."""
         end = self._range.end
+        if self._task.topic_id is None:
+            # One that has the name by now is another topic.
+            gone = RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self._range.topic} was gone at the plan")
+            self._report_lost(position, end, gone)
+            yield end, []
+            return
         progressed_at = time.monotonic()
         fetching: Future[FetchedBytes] | None = None
         while position < end:
@@ -183,11 +190,16 @@ class _RangeReader:
                 self._refuse(position, error)
                 yield end, []
                 return
-            if fetched.node_id != self._node_id:
+            asked = self._node_id
+            if fetched.node_id != asked:
                 # The chosen node is down or behind: stay with the leader.
                 self._node_id = None
             next_position = min(fetched.next_offset, end)
             if next_position <= position:
+                if not self._reaches_beyond(position):
+                    self._report_lost(position, end, IncompleteRange(f"the log ends at or before {position}"))
+                    yield end, []
+                    return
                 self._require_patience(position, progressed_at)
                 fetching = None
                 continue
@@ -196,7 +208,7 @@ class _RangeReader:
             try:
                 batches = self._decode(fetched, position)
             except CorruptBatch as damage:
-                self._leave_damaged(fetched.node_id, damage)
+                self._leave_damaged(fetched.node_id, asked, damage)
                 fetching = None
                 continue
             yield next_position, batches
@@ -258,11 +270,17 @@ class _RangeReader:
         and does not know it yet, cut off from the others, says so of all that came later."""
         if not isinstance(error, OffsetOutOfRange) or error.log_start_offset > position:
             return False
+        return self._reaches_beyond(position)
+
+    def _reaches_beyond(self, position: int) -> bool:
+        """Whether the log reaches beyond the position, as its leader proves. While nobody can say, it may."""
         try:
             ends = self._client.read_offset(self._range.topic, [self._range.partition])
-        except RequestRejected as refused:
-            if refused.code in TOPIC_GONE:
+        except RaftlakeError as refused:
+            if isinstance(refused, RequestRejected) and refused.code in TOPIC_GONE:
                 return False
+            if is_outage(refused):
+                return True
             raise
         return ends[self._range.partition] > position
 
@@ -276,10 +294,11 @@ class _RangeReader:
         # The topic was deleted, and perhaps another one has its name.
         self._report_lost(position, self._range.end, error)
 
-    def _leave_damaged(self, node_id: int, damage: CorruptBatch) -> None:
-        """A node that sends damaged batches has a bad disk; the other replicas hold the same offsets."""
-        self._damaged.add(node_id)
-        sound = [node for node in self._task.replicas if node not in self._damaged]
+    def _leave_damaged(self, node_id: int, asked: int | None, damage: CorruptBatch) -> None:
+        """A node that sends damaged batches has a bad disk; the other replicas hold the same offsets. A node that was asked and
+        did not answer is left too: the next answer in its place would be as damaged."""
+        self._left |= {node_id, asked}
+        sound = [node for node in self._task.replicas if node not in self._left]
         if not sound:
             raise damage
         _log.warning("%s: node %d sent damage (%s); reading from node %d", self._range, node_id, damage, sound[0])

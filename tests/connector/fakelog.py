@@ -104,6 +104,8 @@ class FakeQuorum:
         self.ids: dict[str, bytes] = {}
         #: Topics that Metadata does not list yet, though they exist.
         self.unlisted: set[str] = set()
+        #: By topic: how many partitions Metadata tells of, as of a node that lags.
+        self.told: dict[str, int] = {}
         #: Topics that Metadata still lists, though they were deleted.
         self.vanished: set[str] = set()
         self.calls: list[str] = []
@@ -171,7 +173,12 @@ class FakeQuorum:
     def read_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         self.calls.append(f"read_offset {topic}")
         self._require_present(topic)
-        return {partition: self.logs[topic][partition].end for partition in partitions}
+        asked = list(partitions)
+        if any(partition >= len(self.logs[topic]) for partition in asked):
+            raise RequestRejected(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has {len(self.logs[topic])} partitions"
+            )
+        return {partition: self.logs[topic][partition].end for partition in asked}
 
     def read_stable_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         self.isolations.append(IsolationLevel.READ_COMMITTED)
@@ -256,6 +263,6 @@ class FakeQuorum:
             topic_id=self.ids[topic],
             partitions=tuple(
                 PartitionDescription(partition=number, leader_id=1, leader_epoch=1, replicas=(1, 2, 3))
-                for number in range(len(self.logs[topic]))
+                for number in range(self.told.get(topic, len(self.logs[topic])))
             ),
         )

@@ -79,6 +79,32 @@ def test_a_lower_watermark_of_a_lagging_replica_is_no_loss(quorum: FakeQuorum) -
     assert query.end == {T0: 100, T1: 40}
 
 
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("told", [2, 0])
+def test_a_lagging_node_that_does_not_know_a_partition_yet_is_no_loss(quorum: FakeQuorum, told: int, fail: str) -> None:
+    query = Query(quorum, startingOffsets="earliest", failOnDataLoss=fail)
+    query.batch()
+    quorum.grow("t", 3)
+    quorum.set_bounds("t", (0, 100), (10, 40), (0, 7))
+    assert query.batch() == ["[0, 7) of t-2"]
+    quorum.set_bounds("t", (0, 101), (10, 40), (0, 9))
+    quorum.told["t"] = told
+    assert query.batch() == ["[100, 101) of t-0"][:told]
+    assert (query.end or {})[TopicPartition("t", 2)] == 7
+    del quorum.told["t"]
+    assert query.batch() == [*["[100, 101) of t-0"][told:], "[7, 9) of t-2"]
+
+
+def test_a_lagging_node_that_does_not_know_a_topic_of_a_pattern_yet_is_no_loss(quorum: FakeQuorum) -> None:
+    query = Query(quorum, subscribePattern="t|other", startingOffsets="earliest")
+    query.batch()
+    quorum.unlisted.add("other")
+    assert query.batch() == []
+    quorum.unlisted.clear()
+    quorum.set_bounds("other", (0, 3))
+    assert query.batch() == ["[0, 3) of other-0"]
+
+
 def test_an_end_that_is_proven_lower_is_a_loss(quorum: FakeQuorum) -> None:
     query = Query(quorum, startingOffsets="earliest")
     query.batch()

@@ -168,6 +168,18 @@ def test_a_sweep_between_two_batches_aborts_lost_attempts_while_the_run_is_the_o
     assert space.states()[keys.app_transactional_id(APP, 1, 5, 0)] == "Ongoing"
 
 
+@pytest.mark.parametrize("other", ["query.daily", "query.1", "query.", "query.1.2"])
+def test_a_sweep_leaves_the_transactions_of_apps_whose_names_begin_so(other: str) -> None:
+    space = FakeKeys()
+    ledger = ledger_on(space)
+    standing = ledger.enter("query", "run-1", "q", HERE)
+    own, foreign = (keys.app_transactional_id(app, 3, 0, 12) for app in ("query", other))
+    for name in (own, foreign):
+        space.begin(name)
+    assert ledger.sweep(standing) == 1
+    assert space.states() == {own: "Aborted", foreign: "Ongoing"}
+
+
 def test_a_sweep_goes_on_past_a_transaction_that_ends_meanwhile() -> None:
     space = FakeKeys()
     standing = entered(space)
@@ -249,6 +261,22 @@ def test_whatever_stands_in_a_key_is_read() -> None:
         assert keys.decode_owner(value).run == ""
         assert keys.decode_batch(value).batch == -1
         assert not keys.decode_job(value).is_done
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [(-1, 0), (0, 0), (keys.TIME_MS_MAX, keys.TIME_MS_MAX), (keys.TIME_MS_MAX + 1, 0), (10**400, 0), (1.5, 0), (None, 0)],
+)
+def test_a_time_in_a_key_is_one_that_can_be_shown(told: object, known: int) -> None:
+    value = json.dumps({"run": "r", "since_ms": told, "at_ms": told}).encode()
+    assert (keys.decode_owner(value).since_ms, keys.decode_batch(value).at_ms, keys.decode_job(value).since_ms) == (known,) * 3
+    year = 9999 if known else 1970
+    assert f"run r on host  (process 0, since {year}-" in keys.decode_owner(value).describe()
+
+
+def test_rows_of_a_topic_that_are_no_number_are_none() -> None:
+    topics = json.loads('{"a": 3, "b": null, "c": "x", "d": [], "e": 1.5, "f": true}')
+    assert keys.decode_batch(json.dumps({"batch": 1, "topics": topics}).encode()).topics == {**dict.fromkeys(topics, 0), "a": 3}
 
 
 # --- batch writes -----------------------------------------------------------------------------------------------------------

@@ -373,3 +373,93 @@ def test_a_task_fetches_at_the_level_of_its_query(committed: bool) -> None:
     quorum = filled(["a", "b"])
     list(read_range(quorum, replace(task(0, 2), reads_committed=committed)))
     assert set(quorum.isolations) == {IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED}
+
+
+# --- replicas that are of no use ---------------------------------------------------------------------------------------------
+
+
+def damage_of(quorum: FakeQuorum, *nodes: int, dead: tuple[int, ...] = ()) -> list[int | None]:
+    """From now on these nodes send damage, and in place of the dead ones node 1 answers. The nodes that are asked."""
+    fetch, asked = quorum._fetch, []
+
+    def answer(*at: Any, replica: int | None, **arguments: Any) -> FetchedBytes:
+        asked.append(replica)
+        assert len(asked) < 20, f"for ever: {asked}"
+        sent = fetch(*at, replica=1 if replica in dead else replica, **arguments)
+        if sent.node_id not in nodes:
+            return sent
+        damaged = bytearray(sent.buffers[0])
+        damaged[-1] ^= 1
+        return replace(sent, buffers=(memoryview(damaged),))
+
+    quorum._fetch = answer  # type: ignore[method-assign]
+    return asked
+
+
+@pytest.mark.parametrize("node_id", [None, 1, 2])
+def test_the_third_node_is_asked_where_the_leader_sends_damage_and_another_node_is_down(node_id: int | None) -> None:
+    quorum = filled(["a"])
+    asked = damage_of(quorum, 1, dead=(2,))
+    assert rows(quorum, task(0, 1, node_id=node_id)) == [(0, "a")]
+    assert asked == ([2, 3] if node_id == 2 else [node_id, 2, 3])
+
+
+def test_no_node_is_left_where_one_is_down_and_the_others_send_damage() -> None:
+    quorum = filled(["a"])
+    asked = damage_of(quorum, 1, 3, dead=(2,))
+    with pytest.raises(CorruptBatch):
+        rows(quorum, task(0, 1))
+    assert asked == [None, 2, 3]
+
+
+# --- a log that ends before the range does -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("start", "found"), [(1, [(1, "b"), (2, "c")]), (2, [(2, "c")]), (3, [])])
+def test_what_a_log_is_proven_not_to_reach_is_lost(
+    monkeypatch: pytest.MonkeyPatch, start: int, found: list[tuple[int, str]]
+) -> None:
+    """A batch that Spark replays, of a topic that was created again meanwhile and is shorter."""
+    monkeypatch.setattr(Patience, "total_ms", -1)
+    quorum = filled(["a", "b", "c"])
+    assert rows(quorum, task(start, 5, fail=False)) == found
+    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[3, 5\) of t-0 \(the log ends at or before 3\)"):
+        rows(quorum, task(start, 5))
+
+
+@pytest.mark.parametrize("problem", [None, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
+def test_an_empty_answer_of_a_slow_node_is_no_loss(monkeypatch: pytest.MonkeyPatch, problem: ErrorCode | None) -> None:
+    """The log reaches one offset beyond, or nobody can say."""
+    quorum = filled(["a"])
+    quorum.fetch_script = [NOTHING, NOTHING]
+
+    def refuse(topic: str, partitions: Any) -> dict[int, int]:
+        assert problem is not None
+        raise RequestRejected(problem, "nobody leads")
+
+    if problem is not None:
+        monkeypatch.setattr(quorum, "read_offset", refuse)
+    assert rows(quorum, task(0, 1, fail=False)) == [(0, "a")]
+    quorum.fetch_script = [NOTHING, NOTHING]
+    monkeypatch.setattr(Patience, "total_ms", -1)
+    with pytest.raises(IncompleteRange, match="no node had offset 0"):
+        rows(quorum, task(0, 1, fail=False))
+
+
+def test_an_end_that_nobody_may_read_is_told() -> None:
+    quorum = filled(["a"])
+    quorum.fetch_script = [NOTHING]
+
+    def refuse(topic: str, partitions: Any) -> dict[int, int]:
+        raise RequestRejected(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
+
+    quorum.read_offset = refuse  # type: ignore[method-assign]
+    with pytest.raises(RequestRejected, match="no"):
+        rows(quorum, task(0, 1, fail=False))
+
+
+def test_a_topic_that_goes_behind_an_empty_answer_is_lost() -> None:
+    quorum = filled(["a"])
+    quorum.fetch_script = [NOTHING]
+    quorum.vanished.add("t")
+    assert rows(quorum, task(0, 1, fail=False)) == []

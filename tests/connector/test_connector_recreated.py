@@ -119,3 +119,103 @@ def test_a_worker_that_knows_the_old_topic_reads_the_new_one(before: int, after:
             await asyncio.to_thread(worker.close)
 
     clientkit.run(test())
+
+
+# --- planned by numbers alone ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [99, 10, 0])
+def test_a_topic_created_again_while_a_batch_waits_for_more_is_read_from_its_beginning(end: int) -> None:
+    quorum = FakeQuorum(t=1)
+    quorum.set_bounds("t", (0, 100))
+    query = Query(quorum, startingOffsets="earliest", failOnDataLoss="false", minOffsetsPerTrigger="50", maxTriggerDelay="10m")
+    assert query.batch() == ["[0, 100) of t-0"]
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, end))
+    assert query.batch() == []
+    quorum.set_bounds("t", (0, 160))
+    assert query.batch() == ["[0, 160) of t-0"]
+
+
+def test_an_end_at_the_start_still_waits_for_more() -> None:
+    quorum = FakeQuorum(t=2)
+    quorum.set_bounds("t", (0, 100), (0, 100))
+    query = Query(quorum, startingOffsets="earliest", minOffsetsPerTrigger="50", maxTriggerDelay="10m")
+    query.batch()
+    quorum.set_bounds("t", (0, 100), (0, 149))
+    assert query.batch() == []
+    quorum.set_bounds("t", (0, 100), (0, 150))
+    assert query.batch() == ["[100, 150) of t-1"]
+
+
+def test_a_node_that_lags_and_names_the_old_topic_costs_no_rows_twice() -> None:
+    quorum = FakeQuorum(t=1)
+    quorum.set_bounds("t", (0, 5))
+    query = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
+    query.batch()
+    old = quorum.ids["t"]
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, 7))
+    assert query.batch() + query.batch() == ["[0, 7) of t-0"]
+    new, quorum.ids["t"] = quorum.ids["t"], old
+    assert query.batch() == []
+    assert query.planner.plan_tasks({}, query.end or {})[0].topic_id == new, "the old one would be read as lost"
+    quorum.ids["t"] = new
+    assert query.batch() + query.batch() == []
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, 3))
+    assert query.batch() + query.batch() == ["[0, 3) of t-0"], "a third topic is another one again"
+
+
+@pytest.mark.parametrize(("end", "ranges"), [(0, []), (10, ["[0, 10) of t-0"]), (70, ["[0, 50) of t-0", "[50, 70) of t-0"])])
+def test_what_is_available_now_of_a_topic_created_again_is_what_it_holds(end: int, ranges: list[str]) -> None:
+    quorum = FakeQuorum(t=1)
+    quorum.set_bounds("t", (0, 100))
+    query = Query(quorum, startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger="50")
+    query.start_available_now()
+    assert query.batch() == ["[0, 50) of t-0"]
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, end))
+    assert query.batch() == []
+    assert [range_ for _ in range(3) for range_ in query.batch()] == ranges
+
+
+@pytest.mark.parametrize("end", [99, 100, 101])
+def test_available_now_notices_a_log_that_begins_anew_while_the_query_is_down(end: int) -> None:
+    quorum = FakeQuorum(t=1)
+    quorum.set_bounds("t", (0, 100))
+    query = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
+    query.batch()
+    quorum.set_bounds("t", (0, end))
+    query.start_available_now()
+    found = query.batch() + query.batch()
+    assert found == {99: ["[0, 99) of t-0"], 100: [], 101: ["[100, 101) of t-0"]}[end]
+
+
+def test_a_replayed_batch_of_a_topic_that_a_lagging_node_does_not_list_is_read() -> None:
+    quorum = FakeQuorum(t=1)
+    fill(quorum, "a", 3)
+    query = Query(quorum, subscribePattern="t", startingOffsets="earliest")
+    start = dict(query.planner.initial_offsets())
+    query.batch()
+    query.restart()
+    quorum.unlisted.add("t")
+    assert list(values(quorum, query.planner.plan_tasks(start, query.end or {}))) == [b"a0", b"a1", b"a2"]
+
+
+def test_a_task_of_a_topic_that_was_gone_at_the_plan_reads_nothing_of_one_that_came_since() -> None:
+    quorum = FakeQuorum(t=1)
+    fill(quorum, "old", 3)
+    for fail in ("true", "false"):
+        query = Query(quorum, startingOffsets="earliest", failOnDataLoss=fail)
+        start = dict(query.planner.initial_offsets())
+        query.batch()
+        query.restart()
+        logs, quorum.logs = quorum.logs, {}
+        tasks = query.planner.plan_tasks(start, query.end or {})
+        quorum.logs = logs
+        if fail == "true":
+            with pytest.raises(DataLoss, match=r"Cannot fetch records in \[0, 3\) of t-0 \(.*was gone at the plan"):
+                list(values(quorum, tasks))
+        else:
+            assert list(values(quorum, tasks)) == []

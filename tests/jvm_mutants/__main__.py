@@ -22,6 +22,7 @@ from tests.jvm_mutants.catalogue_log import LOG_MUTANTS
 from tests.jvm_mutants.catalogue_owner import OWNER_MUTANTS
 from tests.jvm_mutants.catalogue_plans import PLANS_MUTANTS
 from tests.jvm_mutants.catalogue_realtime import REAL_TIME_MUTANTS
+from tests.jvm_mutants.catalogue_review_jar import REVIEW_JAR_MUTANTS
 from tests.jvm_mutants.catalogue_sink import SINK_MUTANTS
 from tests.jvm_mutants.catalogue_source import SOURCE_MUTANTS
 from tests.jvm_mutants.catalogue_standby import STANDBY_MUTANTS
@@ -36,6 +37,7 @@ ALL = (
     *OWNER_MUTANTS,
     *PLANS_MUTANTS,
     *REAL_TIME_MUTANTS,
+    *REVIEW_JAR_MUTANTS,
     *SINK_MUTANTS,
     *SOURCE_MUTANTS,
     *STANDBY_MUTANTS,

@@ -110,8 +110,8 @@ SINK_MUTANTS = (
         "job-keeps-other-attempts-open",
         "readers of what is committed wait for the time limit of an attempt that failed",
         "connector/write/Leftovers.java",
-        "if (!needed.contains(open.producerId())) {",
-        "if (needed.contains(open.producerId())) {",
+        "&& !needed.contains(open.producerId())) {",
+        "&& needed.contains(open.producerId())) {",
         JOBS,
     ),
     JvmMutant(

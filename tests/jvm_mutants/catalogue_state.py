@@ -341,8 +341,8 @@ STATE_MUTANTS = (
         "closed-store-keeps-its-snapshot",
         "a store that was opened for nothing keeps megabytes",
         "QuorumStateStoreProvider.java",
-        "                log.loaded();\n",
-        "",
+        "} finally {\n            if (isOurs) {\n                log.loaded();\n",
+        "} finally {\n            if (isOurs) {\n",
         SNAPSHOT,
     ),
     JvmMutant(

@@ -11,7 +11,7 @@ PLANNING = "pyspark_raftlake.planning"
 POSITIONS = "pyspark_raftlake.positions"
 QUICKSTART = "raftlake.quickstart.spark"
 
-DAMAGED = "                self._leave_damaged(fetched.node_id, damage)\n                fetching = None\n"
+DAMAGED = "                self._leave_damaged(fetched.node_id, asked, damage)\n                fetching = None\n"
 MARKS = "        if partition not in self._maybe_late_bound or self._initial is None or self._initial[partition] != begin:\n"
 
 
@@ -42,7 +42,7 @@ READING = (
         "the piece that was fetched ahead must not stand in for the damaged one: its rows would be lost silently",
         READER,
         DAMAGED,
-        "                self._leave_damaged(fetched.node_id, damage)\n",
+        "                self._leave_damaged(fetched.node_id, asked, damage)\n",
         "reader",
     ),
     connector(

@@ -71,7 +71,8 @@ def require(client: Client, name: str) -> Sink:
 
 def open_transactions(client: Client, name: str) -> tuple[OpenTransaction, ...]:
     """Those of the tasks of a sink that nobody has ended yet."""
-    return client.open_transactions(keys.app_transactions(name))
+    prefix = keys.app_transactions(name)
+    return tuple(each for each in client.open_transactions(prefix) if keys.is_task_of(prefix, each.transactional_id))
 
 
 def _sink(name: str, entries: dict[str, KvEntry]) -> Sink:

@@ -22,9 +22,11 @@ A number is taken again five minutes later, or a day after its driver has gone.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 from urllib.parse import quote, unquote
 
 from raftlake.kv.commands import OPERATIONS_MAX
@@ -41,6 +43,10 @@ TASKS_MAX = OPERATIONS_MAX - 1
 GENERATIONS = 4
 #: Runs that are remembered as owners of before.
 BEFORE_MAX = 32
+#: What a task's transactional id ends with: perhaps a generation, then the partition and the attempt.
+_TASK = re.compile(r"[0-9]+(\.[0-9]+){1,2}")
+#: The end of the year 9999, as no date is later.
+TIME_MS_MAX = 253_402_300_799_999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +119,12 @@ def encode(value: Owner | CommittedBatch | Job) -> bytes:
     return json.dumps(facts, separators=(",", ":")).encode()
 
 
+def time_of(facts: Mapping[str, Any], name: str) -> int:
+    """A time in ms since 1970; 0 for one that no text of a time can show."""
+    found = number_of(facts, name)
+    return found if 0 <= found <= TIME_MS_MAX else 0
+
+
 def decode_owner(value: bytes | None) -> Owner:
     """What is not there is empty: whatever stands in the key is an owner, and not this run."""
     facts = facts_of(value)
@@ -122,7 +134,7 @@ def decode_owner(value: bytes | None) -> Owner:
         query=text_of(facts, "query"),
         host=text_of(facts, "host"),
         pid=number_of(facts, "pid"),
-        since_ms=number_of(facts, "since_ms"),
+        since_ms=time_of(facts, "since_ms"),
         generation=number_of(facts, "generation"),
         before=tuple(map(str, before)) if isinstance(before, list) else (),
     )
@@ -137,8 +149,8 @@ def decode_batch(value: bytes | None) -> CommittedBatch:
         run=text_of(facts, "run"),
         rows=number_of(facts, "rows"),
         tasks=number_of(facts, "tasks"),
-        at_ms=number_of(facts, "at_ms"),
-        topics={str(name): int(rows) for name, rows in topics.items()} if isinstance(topics, dict) else {},
+        at_ms=time_of(facts, "at_ms"),
+        topics={name: number_of(topics, name) for name in topics} if isinstance(topics, dict) else {},
         is_replanned=facts.get("is_replanned") is True,
     )
 
@@ -149,7 +161,7 @@ def decode_job(value: bytes | None) -> Job:
         job=text_of(facts, "job"),
         host=text_of(facts, "host"),
         pid=number_of(facts, "pid"),
-        since_ms=number_of(facts, "since_ms"),
+        since_ms=time_of(facts, "since_ms"),
         is_done=facts.get("is_done") is True,
     )
 
@@ -183,6 +195,11 @@ def app_transactions(app: str) -> str:
 
 def app_transactional_id(app: str, generation: int, partition: int, attempt: int) -> str:
     return f"{app_transactions(app)}{generation % GENERATIONS}.{partition}.{attempt}"
+
+
+def is_task_of(prefix: str, transactional_id: str) -> bool:
+    """Whether an id that begins so is of this app or batch write. Those of the app `etl.daily` begin as those of `etl` do."""
+    return transactional_id.startswith(prefix) and _TASK.fullmatch(transactional_id, len(prefix)) is not None
 
 
 def job_key(number: int) -> str:

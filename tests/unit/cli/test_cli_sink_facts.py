@@ -36,7 +36,7 @@ def test_all_sinks_are_found_over_pages_with_the_newest_version_of_their_keys(sp
 
 
 def test_a_sink_has_the_keys_and_transactions_of_its_own_app_alone(space: Any) -> None:
-    for app in ("a", "a/b"):
+    for app in ("a", "a/b", "a.b", "a.1"):
         space.begin(keys.app_transactional_id(app, 3, 0, 1))
     sink = sink_facts.require(space, "a")
     assert [key for key in space.entries if key.startswith(sink.prefix)] == [keys.owner_key("a"), keys.batch_key("a")]

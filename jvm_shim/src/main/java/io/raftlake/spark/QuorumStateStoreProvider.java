@@ -56,8 +56,16 @@ public class QuorumStateStoreProvider extends RocksDBStateStoreProvider {
             log = new StoreLog(stateStoreId, this::logs, hadoop);
             log.openAhead();
         }
-        super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, conf, hadoop,
-                useMultipleValuesPerKey, stateSchemaProvider);
+        try {
+            super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, conf, hadoop,
+                    useMultipleValuesPerKey, stateSchemaProvider);
+        } catch (Throwable error) {
+            // Nobody closes a store that was not opened.
+            if (isOurs) {
+                log.loaded();
+            }
+            throw error;
+        }
         if (isOurs && FsSettings.of(hadoop).standbyBytes() > 0) {
             standby = Standby.OF_PROCESS;
             standby.opened(stateStoreId, hadoop);

@@ -2,9 +2,9 @@ package io.raftlake.spark.connector;
 
 import io.raftlake.spark.log.Bootstrap;
 import io.raftlake.spark.log.Codec;
-import io.raftlake.spark.log.KafkaLogs;
 import io.raftlake.spark.log.LogSettings;
 import io.raftlake.spark.log.Logs;
+import io.raftlake.spark.log.Logs.Created;
 import io.raftlake.spark.log.Logs.Topic;
 import io.raftlake.spark.quorum.RefusedException;
 import java.io.IOException;
@@ -29,6 +29,8 @@ import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Topics as tables: {@code spark.sql.catalog.raftlake=io.raftlake.spark.connector.RaftlakeCatalog}.
@@ -40,6 +42,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * <p>It stages tables so that Spark asks before it replaces one: without that, Spark would drop the topic first.
  */
 public final class RaftlakeCatalog implements StagingTableCatalog {
+    private static final Logger LOG = LoggerFactory.getLogger(RaftlakeCatalog.class);
     private static final long TIMEOUT_MS = 60_000;
     private static final Pattern TOPIC = Pattern.compile("(?!\\.{1,2}$)[a-zA-Z0-9._-]{1,249}");
 
@@ -72,7 +75,7 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
     private Logs logs() {
         RawOptions raw = new RawOptions(options, OptionNames.SINK, OptionNames.SINK_WITHOUT_EFFECT, null);
         Quorum quorum = Quorum.of(raw, Quorum.Patience.ofSource(raw));
-        return new KafkaLogs(new LogSettings(Bootstrap.parse(quorum.servers()), TIMEOUT_MS, Codec.NONE));
+        return Logs.of(new LogSettings(Bootstrap.parse(quorum.servers()), TIMEOUT_MS, Codec.NONE));
     }
 
     /** What the quorum refuses is the user's to change, and is told without a stack of causes. */
@@ -122,7 +125,19 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
     @Override
     public StagedTable stageCreate(Identifier table, TableInfo info)
             throws TableAlreadyExistsException, NoSuchNamespaceException {
-        return new StagedTopic(create(table, info, true), () -> dropTable(table));
+        Created created = create(table, info, true);
+        return new StagedTopic(table(created.topic()), () -> drop(created));
+    }
+
+    private void drop(Created created) {
+        if (!created.isOurs()) {
+            LOG.warn("the topic {} stays: whether this statement has made it is unknown", created.topic().name());
+            return;
+        }
+        asked(() -> {
+            logs().deleteTopic(created.topic());
+            return true;
+        });
     }
 
     @Override
@@ -150,10 +165,10 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
     /** A format is named where {@code toTable} creates a table for its rows, which may have the types that the sink takes. */
     @Override
     public RaftlakeTable createTable(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
-        return create(table, info, info.properties().containsKey(PROP_PROVIDER));
+        return table(create(table, info, info.properties().containsKey(PROP_PROVIDER)).topic());
     }
 
-    private RaftlakeTable create(Identifier table, TableInfo info, boolean isForRows)
+    private Created create(Identifier table, TableInfo info, boolean isForRows)
             throws TableAlreadyExistsException, NoSuchNamespaceException {
         if (table.namespace().length > 0) {
             throw new NoSuchNamespaceException(table.namespace());
@@ -180,7 +195,8 @@ public final class RaftlakeCatalog implements StagingTableCatalog {
             }
         });
         int partitions = partitions(info.properties());
-        return table(asked(() -> logs().ensureTopic(table.name(), partitions, configs)));
+        return asked(() -> logs().createTopic(table.name(), partitions, configs))
+                .orElseThrow(() -> new TableAlreadyExistsException(table));
     }
 
     private RaftlakeTable table(Topic topic) {

@@ -30,8 +30,8 @@ public final class Blobs {
     /** A blob under way, or one that nothing points to any more. */
     record Intent(String key, long version, String uri) {}
 
-    /** A blob whose pointer goes with a transaction that is not committed yet. */
-    record Garbage(String key, String uri) {}
+    /** A blob whose pointer goes with a transaction that is not committed yet, and the intent that the transaction puts. */
+    record Garbage(String key, String uri, byte[] intent) {}
 
     private final KeySpace space;
     private final BlobStore store;
@@ -89,9 +89,17 @@ public final class Blobs {
             return List.of();
         }
         String uri = file.node().blob().uri();
-        Garbage garbage = new Garbage(prefix(file.location().pipeline()) + idOf(uri), uri);
-        txn.put(garbage.key(), intent(uri));
+        Garbage garbage = new Garbage(prefix(file.location().pipeline()) + idOf(uri), uri, intent(uri));
+        txn.put(garbage.key(), garbage.intent());
         return List.of(garbage);
+    }
+
+    /**
+     * What tells that a transaction happened that takes pointers away: the intent that it puts. A file that is gone may have
+     * been renamed, with its blob. {@code other} is for a transaction without blobs.
+     */
+    static Witness witness(List<Garbage> garbage, Witness other) {
+        return garbage.isEmpty() ? other : Witness.put(garbage.get(0).key(), garbage.get(0).intent());
     }
 
     /** Removes blobs whose files are gone. What cannot be removed now is left to the collector. */
@@ -109,7 +117,7 @@ public final class Blobs {
 
     /** Removes the blob of a file that was not written to its end. */
     void abandon(Intent intent) {
-        remove(List.of(new Garbage(intent.key(), intent.uri())));
+        remove(List.of(new Garbage(intent.key(), intent.uri(), null)));
     }
 
     /** The last component. */

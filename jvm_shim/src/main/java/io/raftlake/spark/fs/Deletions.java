@@ -98,7 +98,8 @@ final class Deletions {
             garbage.addAll(names.blobs().discard(txn, file));
         }
         Found first = files.get(0);
-        if (!names.commit(txn, Witness.gone(first.location().key(), first.version())).succeeded()) {
+        Witness gone = Witness.gone(first.location().key(), first.version());
+        if (!names.commit(txn, Blobs.witness(garbage, gone)).succeeded()) {
             return false;
         }
         names.blobs().remove(garbage);
@@ -143,7 +144,7 @@ final class Deletions {
         }
         Found witness = at.isRoot() ? below.get(0) : directory;
         Witness gone = Witness.gone(witness.location().key(), witness.version());
-        if (!names.commit(txn, gone).succeeded()) {
+        if (!names.commit(txn, Blobs.witness(garbage, gone)).succeeded()) {
             return false;
         }
         names.blobs().remove(garbage);

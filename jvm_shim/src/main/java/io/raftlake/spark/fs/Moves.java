@@ -69,7 +69,7 @@ final class Moves {
             addState(txn, source, target);
         }
         List<Blobs.Garbage> garbage = names.blobs().discard(txn, to);
-        TxnResult result = names.commit(txn, Witness.put(target.key(), from.value()));
+        TxnResult result = names.commit(txn, Blobs.witness(garbage, Witness.put(target.key(), from.value())));
         if (!result.succeeded() && result.inTheWay().contains(target.prefix())) {
             throw new PathIsNotEmptyDirectoryException(target.toString());
         }

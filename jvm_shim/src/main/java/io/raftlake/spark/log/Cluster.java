@@ -246,6 +246,8 @@ final class Cluster {
                 throw new UnknownTopicException(tries.what() + ": topic " + at.topic() + " has " + known.leaders().size()
                         + " partitions, and not " + at.partition());
             }
+            // The node that has answered may lag: another one is asked.
+            turn.incrementAndGet();
             tries.pause();
         }
     }

@@ -71,12 +71,30 @@ public final class KafkaLogs implements Logs {
     @Override
     public Topic ensureTopic(String name, int partitions, Map<String, String> configs) throws IOException {
         Tries tries = tries("the creation of topic " + name);
-        List<Cluster.Known> found = cluster.describe(List.of(name), tries);
-        if (found.isEmpty()) {
-            Out request = Messages.createTopic(name, partitions, configs, waitMs(tries));
-            change(Api.CREATE_TOPICS, request, tries, Code.TOPIC_ALREADY_EXISTS, Messages::createTopic);
+        if (cluster.describe(List.of(name), tries).isEmpty()) {
+            create(name, partitions, configs, tries);
         }
         return withLeaders(name, 1, tries);
+    }
+
+    @Override
+    public Optional<Created> createTopic(String name, int partitions, Map<String, String> configs) throws IOException {
+        Tries tries = tries("the creation of topic " + name);
+        if (!cluster.describe(List.of(name), tries).isEmpty()) {
+            return Optional.empty();
+        }
+        String id = create(name, partitions, configs, tries);
+        if (id == null && tries.areSound()) {
+            return Optional.empty();
+        }
+        Topic topic = withLeaders(name, 1, tries);
+        return Optional.of(new Created(topic, topic.id().equals(id)));
+    }
+
+    /** The id of the new topic; null where one is there. */
+    private String create(String name, int partitions, Map<String, String> configs, Tries tries) throws IOException {
+        Out request = Messages.createTopic(name, partitions, configs, waitMs(tries));
+        return change(Api.CREATE_TOPICS, request, tries, Code.TOPIC_ALREADY_EXISTS, Messages::createTopic);
     }
 
     @Override
@@ -94,14 +112,24 @@ public final class KafkaLogs implements Logs {
 
     @Override
     public void deleteTopic(String name) throws IOException {
+        delete(name, null);
+    }
+
+    @Override
+    public void deleteTopic(Topic topic) throws IOException {
+        delete(topic.name(), topic.id());
+    }
+
+    /** {@code id}: of the topic that goes; null for the one that has the name now. */
+    private void delete(String name, String id) throws IOException {
         Tries tries = tries("the deletion of topic " + name);
-        Optional<Cluster.Known> first = cluster.topic(name, tries);
-        Optional<Cluster.Known> now = first;
-        while (now.isPresent() && now.get().topic().id().equals(first.get().topic().id())) {
-            Out request = Messages.deleteTopic(now.get().topic().id(), waitMs(tries));
+        Optional<Topic> now = cluster.topic(name, tries).map(Cluster.Known::topic);
+        String its = id != null ? id : now.map(Topic::id).orElse(null);
+        while (now.isPresent() && now.get().id().equals(its)) {
+            Out request = Messages.deleteTopic(its, waitMs(tries));
             change(Api.DELETE_TOPICS, request, tries, Code.NONE, Messages::deleteTopic);
             tries.pause();
-            now = cluster.topic(name, tries);
+            now = cluster.topic(name, tries).map(Cluster.Known::topic);
         }
         cluster.forget(name);
         appender.forget(name);
@@ -112,14 +140,15 @@ public final class KafkaLogs implements Logs {
         return (int) Math.max(1, tries.attemptMs(0) / 2);
     }
 
-    /** {@code done} is what a node says that finds the change made: by an earlier try, or by somebody else. */
-    private void change(Api api, Out request, Tries tries, Code done, Cluster.Meaning<Void> meaning) throws IOException {
+    /** {@code done} is what a node says that finds the change made, by an earlier try or by somebody else: that gives null. */
+    private <T> T change(Api api, Out request, Tries tries, Code done, Cluster.Meaning<T> meaning) throws IOException {
         try {
-            cluster.askAny(api, request, tries, true, meaning);
+            return cluster.askAny(api, request, tries, true, meaning);
         } catch (Refusal refusal) {
             if (refusal.code() != done) {
                 throw new RefusedException(tries.what() + ": " + refusal.getMessage());
             }
+            return null;
         }
     }
 

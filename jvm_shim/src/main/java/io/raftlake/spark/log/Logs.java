@@ -29,6 +29,9 @@ public interface Logs {
     /** A topic; {@code id} is Kafka's base64 form of its uuid, and another one for a name that was deleted and made again. */
     record Topic(String name, String id, int partitions) {}
 
+    /** A topic that is there after a creation. {@code isOurs}: that this call has made it is certain. */
+    record Created(Topic topic, boolean isOurs) {}
+
     /** A partition of a topic, counted from 0. */
     record Partition(String topic, int partition) {
         @Override
@@ -74,11 +77,20 @@ public interface Logs {
      */
     Topic ensureTopic(String name, int partitions, Map<String, String> configs) throws IOException;
 
+    /**
+     * Creates a topic, which has leaders then; nothing where another one has the name. After a lost answer nobody can tell who
+     * made the topic that is there: it is returned, and is not ours.
+     */
+    Optional<Created> createTopic(String name, int partitions, Map<String, String> configs) throws IOException;
+
     /** Brings the topic to so many partitions; nothing happens where it has as many, or more. */
     void addPartitions(String name, int partitions) throws IOException;
 
     /** Deletes a topic. Where there is none, nothing happens. */
     void deleteTopic(String name) throws IOException;
+
+    /** Deletes this topic. Another one of the same name stays. */
+    void deleteTopic(Topic topic) throws IOException;
 
     /** The names that begin with {@code prefix}, in order. */
     List<String> topics(String prefix) throws IOException;

@@ -130,17 +130,18 @@ final class Messages {
                 .noTags();
     }
 
-    /** Nothing; an answer that refuses throws. */
-    static Void createTopic(ByteBuffer answer) throws IOException, Refusal {
+    /** The id of the topic; an answer that refuses throws. */
+    static String createTopic(ByteBuffer answer) throws IOException, Refusal {
+        String[] id = new String[1];
         Outcome outcome = In.answer(answer, "CreateTopics", in -> {
             in.i32();
             requireOne(in);
             in.text();
-            in.slice(16);
+            id[0] = base64(in.slice(16));
             return new Outcome(in.code(), in.text(), 0);
         });
         outcome.require();
-        return null;
+        return id[0];
     }
 
     static Out createPartitions(String name, int partitions, int timeoutMs) {

@@ -116,6 +116,16 @@ public final class Transactions {
                 .findFirst();
     }
 
+    /** The same where a partition may have been added since: it is looked for anew, and for a moment again. */
+    public OptionalInt partitionsWith(Partition added, long timeoutMs) throws IOException {
+        try {
+            cluster.leader(added, tries("a look at " + added, timeoutMs));
+        } catch (UnknownTopicException absent) {
+            // The number that was seen says so.
+        }
+        return partitions(added.topic(), timeoutMs);
+    }
+
     /** The names of all topics. */
     public List<String> topics(long timeoutMs) throws IOException {
         return cluster.describe(null, tries("a look at all topics", timeoutMs)).stream()

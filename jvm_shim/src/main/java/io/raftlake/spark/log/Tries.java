@@ -91,6 +91,11 @@ final class Tries {
                 + setting + "): " + said());
     }
 
+    /** No node has failed a try so far. */
+    boolean areSound() {
+        return told.isEmpty();
+    }
+
     /** The last word of each. */
     String said() {
         return told.toString();

@@ -19,7 +19,10 @@ public interface Witness {
         return space -> space.get(key).map(Entry::value).filter(found -> Arrays.equals(found, value)).isPresent();
     }
 
-    /** The transaction removed the key that stood at {@code version}. Whoever removed the key, it is gone. */
+    /**
+     * The transaction removed the key that stood at {@code version}. Whoever removed the key, it is gone. Its value may stand
+     * under another key: nothing that it points to may be removed on this word.
+     */
     static Witness gone(String key, long version) {
         return space -> {
             Optional<Entry> found = space.get(key);

@@ -129,8 +129,14 @@ public final class StoreLog {
         return Optional.of(changelog);
     }
 
-    synchronized Changelog ensure() throws IOException {
-        if (find().isEmpty()) {
+    /** The look ahead needs the monitor: nobody who holds it waits for that look. */
+    Changelog ensure() throws IOException {
+        Optional<Changelog> found = find();
+        return found.isPresent() ? found.get() : make();
+    }
+
+    private synchronized Changelog make() throws IOException {
+        if (changelog == null) {
             TaskContext task = TaskContext.get();
             changelog = new Changelog(logs, topics.ensure(store, task == null ? 0 : task.numPartitions()), timeoutMs);
         }

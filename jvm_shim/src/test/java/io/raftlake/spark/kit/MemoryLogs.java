@@ -47,6 +47,14 @@ public final class MemoryLogs implements Logs {
         return topics.computeIfAbsent(name, absent -> made(name, newId(), partitions, Map.copyOf(configs), List.of())).topic();
     }
 
+    @Override
+    public synchronized Optional<Created> createTopic(String name, int partitions, Map<String, String> configs)
+            throws IOException {
+        boolean isThere = topics.containsKey(name);
+        Topic topic = ensureTopic(name, partitions, configs);
+        return isThere ? Optional.empty() : Optional.of(new Created(topic, true));
+    }
+
     private static Made made(String name, String id, int partitions, Map<String, String> configs, List<Log> before) {
         List<Log> logs = new ArrayList<>(before);
         while (logs.size() < partitions) {
@@ -73,6 +81,13 @@ public final class MemoryLogs implements Logs {
     public synchronized void deleteTopic(String name) {
         topics.remove(name);
         notifyAll();
+    }
+
+    @Override
+    public synchronized void deleteTopic(Topic topic) {
+        if (topics.containsKey(topic.name()) && topics.get(topic.name()).topic().id().equals(topic.id())) {
+            deleteTopic(topic.name());
+        }
     }
 
     @Override

@@ -23,6 +23,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.Optional;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
@@ -382,6 +383,32 @@ class KafkaLogsTest {
         node.dropTopic();
         node.next(Api.CREATE_TOPICS, Step.lostAfter(), Step.doubted(Code.TOPIC_ALREADY_EXISTS));
         assertEquals(1, logs.ensureTopic("t", 1, Map.of()).partitions());
+    }
+
+    @Test
+    void whoCreatesATopicKnowsWhetherItIsTheirs() throws IOException {
+        assertTrue(logs.createTopic("t", 1, Map.of()).isEmpty(), "it is there");
+        assertEquals(0, node.asked(Api.CREATE_TOPICS));
+        node.dropTopic();
+        Logs.Topic made = new Logs.Topic("t", "AAAAAAAAAAAAAAAAAAAAAA", 1);
+        assertEquals(Optional.of(new Logs.Created(made, true)), logs.createTopic("t", 1, Map.of()));
+        node.dropTopic();
+        node.createBefore();
+        assertTrue(logs.createTopic("t", 1, Map.of()).isEmpty(), "somebody else was faster");
+        node.dropTopic();
+        node.loseCreation();
+        assertEquals(Optional.of(new Logs.Created(made, false)), logs.createTopic("t", 1, Map.of()));
+    }
+
+    @Test
+    void aTopicIsDeletedByItsId() throws IOException {
+        Logs.Topic first = logs.topic("t").orElseThrow();
+        node.recreateTopic();
+        logs.deleteTopic(first);
+        assertEquals(0, node.deletions());
+        logs.deleteTopic(logs.topic("t").orElseThrow());
+        assertEquals(1, node.deletions());
+        assertTrue(logs.topic("t").isEmpty());
     }
 
     @Test

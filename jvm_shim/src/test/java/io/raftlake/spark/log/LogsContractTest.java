@@ -78,6 +78,19 @@ class LogsContractTest {
     }
 
     @Test
+    void whoCreatesATopicDeletesThatOneAlone() throws IOException {
+        Logs.Created first = logs.createTopic(name, 2, Map.of()).orElseThrow();
+        assertTrue(first.isOurs());
+        assertEquals(Optional.of(first.topic()), logs.topic(name));
+        assertEquals(Optional.empty(), logs.createTopic(name, 2, Map.of()), "it is there");
+        logs.deleteTopic(first.topic());
+        assertEquals(Optional.empty(), logs.topic(name));
+        Topic second = logs.createTopic(name, 1, Map.of()).orElseThrow().topic();
+        logs.deleteTopic(first.topic());
+        assertEquals(Optional.of(second), logs.topic(name), "another one of the name stays");
+    }
+
+    @Test
     void aNameThatIsCreatedAgainIsAnotherTopic() throws IOException {
         Topic first = logs.ensureTopic(name, 1, Map.of());
         logs.append(at, List.of(record("k", "old")));

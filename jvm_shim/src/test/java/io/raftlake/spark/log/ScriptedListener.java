@@ -21,6 +21,7 @@ import java.util.Queue;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.stream.IntStream;
 
 /**
  * A node's Kafka listener on loopback, with one partition, t-0, that it leads. Batches of producer ids are appended once, as a
@@ -88,7 +89,11 @@ public final class ScriptedListener implements AutoCloseable {
     private final List<byte[]> batches = new ArrayList<>();
     private final List<Socket> open = new CopyOnWriteArrayList<>();
     private final ServerSocket server;
+    private List<ScriptedListener> nodes = List.of(this);
+    private final Map<String, String> configs = new TreeMap<>();
     private boolean hasTopic = true;
+    private int topicNumber;
+    private int partitions = 1;
     private long logStart = 3;
     private long end = 3;
     private long producerIds = 100;
@@ -144,6 +149,20 @@ public final class ScriptedListener implements AutoCloseable {
         }
     }
 
+    /** The next fetches are answered without a record, as of a node that still has to read it. */
+    public void withholdRecords(int count) {
+        for (int number = 0; number < count; number++) {
+            next(Api.FETCH_BY_ID, Step.withoutRecords());
+        }
+    }
+
+    /** The next questions for proven ends find no leader. */
+    public void hideEnds(int count) {
+        for (int number = 0; number < count; number++) {
+            next(Api.READ_OFFSET, Step.refused(Code.NOT_LEADER_OR_FOLLOWER));
+        }
+    }
+
     /** Appends a batch with so many records, as another client does. */
     public synchronized void append(byte[] batch, int count) {
         ByteBuffer.wrap(batch).putLong(0, end);
@@ -174,6 +193,49 @@ public final class ScriptedListener implements AutoCloseable {
     public synchronized void dropTopic() {
         hasTopic = false;
         forgetProducers();
+    }
+
+    /** Another topic of the name, with another id. */
+    public synchronized void recreateTopic() {
+        dropTopic();
+        hasTopic = true;
+        topicNumber++;
+    }
+
+    public synchronized boolean hasTopic() {
+        return hasTopic;
+    }
+
+    /** Nodes of one quorum, with ids from 1 on. The first one leads. */
+    static void join(ScriptedListener... all) {
+        for (ScriptedListener one : all) {
+            one.nodes = List.of(all);
+        }
+    }
+
+    /** The topic has so many partitions from now on. Only the first one has records. */
+    public synchronized void growTo(int count) {
+        partitions = count;
+    }
+
+    /** A setting of the topic. */
+    public synchronized void config(String name, String value) {
+        configs.put(name, value);
+    }
+
+    /** Somebody else makes the topic before the next creation. */
+    public void createBefore() {
+        next(Api.CREATE_TOPICS, Step.doubted(Code.TOPIC_ALREADY_EXISTS));
+    }
+
+    /** The answer to the next creation is lost. */
+    public void loseCreation() {
+        next(Api.CREATE_TOPICS, Step.lostAfter(), Step.doubted(Code.TOPIC_ALREADY_EXISTS));
+    }
+
+    /** How often a deletion was asked for. */
+    public int deletions() {
+        return asked(Api.DELETE_TOPICS);
     }
 
     synchronized void forgetProducers() {
@@ -274,6 +336,8 @@ public final class ScriptedListener implements AutoCloseable {
             case FETCH_BY_ID -> fetch(in, step, true);
             case READ_OFFSET -> new Out().text(null).i16(0).array(List.of(AT), (topic, same) -> topic.text("t")
                     .array(List.of(AT), (one, again) -> one.i32(0).i16(step.code().number()).i64(end).i32(1).i32(1)));
+            case DESCRIBE_CONFIGS -> describeConfigs();
+            case LIST_OFFSETS -> listOffsets(step);
             case DELETE_TOPICS -> deleteTopic(step);
             case CREATE_TOPICS -> createTopic(step);
             default -> throw new IllegalStateException(api + " is not scripted");
@@ -284,7 +348,7 @@ public final class ScriptedListener implements AutoCloseable {
     static final String MARKED = "/marked";
 
     /** Transactional ids that are in these states, one after another as they are asked for; the last one stays. */
-    synchronized void hasTransaction(String id, String... states) {
+    public synchronized void hasTransaction(String id, String... states) {
         transactions.put(id, new ArrayDeque<>(List.of(states)));
     }
 
@@ -314,8 +378,20 @@ public final class ScriptedListener implements AutoCloseable {
 
     private Out createTopic(Step step) {
         hasTopic |= step.hasEffect();
-        return new Out().i32(0).array(List.of(AT), (one, same) -> one.text("t").noId().i16(step.code().number()).text("scripted")
-                .i32(1).i16(1).uvarint(1));
+        return new Out().i32(0).array(List.of(AT), (one, same) -> one.text("t").i64(0).i64(topicNumber)
+                .i16(step.code().number()).text("scripted").i32(1).i16(1).uvarint(1));
+    }
+
+    /** The last offset, as of a log that is copied to its end. */
+    private Out listOffsets(Step step) {
+        return new Out().i32(0).array(List.of(AT), (topic, same) -> topic.text("t").array(List.of(AT), (one, again) ->
+                one.i32(0).i16(step.code().number()).i64(-1).i64(end - 1).i32(1))).noTags();
+    }
+
+    private Out describeConfigs() {
+        return new Out().i32(0).array(List.of(AT), (topic, same) -> topic.i16(0).text(null).i8(2).text("t")
+                .array(configs.entrySet(), (one, each) -> one.text(each.getKey()).text(each.getValue()).bool(false).i8(1)
+                        .bool(false).uvarint(1).i8(2).text(null))).noTags();
     }
 
     private Out deleteTopic(Step step) {
@@ -328,12 +404,13 @@ public final class ScriptedListener implements AutoCloseable {
         Code code = hasTopic ? Code.NONE : Code.UNKNOWN_TOPIC_OR_PARTITION;
         return new Out()
                 .i32(0)
-                .array(List.of(this), (node, same) -> node.i32(1).text("127.0.0.1").i32(server.getLocalPort()).text(null))
+                .array(nodes, (node, one) ->
+                        node.i32(nodes.indexOf(one) + 1).text("127.0.0.1").i32(one.server.getLocalPort()).text(null))
                 .text("cluster")
                 .i32(isLeaderless ? -1 : 1)
-                .array(List.of(AT), (topic, same) -> topic.i16(code.number()).text("t").noId().bool(false)
-                        .array(hasTopic ? List.of(AT) : List.of(), (one, again) ->
-                                one.i16(0).i32(0).i32(1).i32(1).uvarint(1).uvarint(1).uvarint(1))
+                .array(List.of(AT), (topic, same) -> topic.i16(code.number()).text("t").i64(0).i64(topicNumber).bool(false)
+                        .array(IntStream.range(0, hasTopic ? partitions : 0).boxed().toList(), (one, index) ->
+                                one.i16(0).i32(index).i32(1).i32(1).uvarint(1).uvarint(1).uvarint(1))
                         .i32(0))
                 .noTags();
     }

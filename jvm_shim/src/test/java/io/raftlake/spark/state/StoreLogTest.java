@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.raftlake.spark.RaftlakeFileSystem;
+import io.raftlake.spark.fs.QuorumFiles;
 import io.raftlake.spark.kit.Spaces;
 import io.raftlake.spark.kit.StateQuery;
 import io.raftlake.spark.kit.StateQuery.Kind;
@@ -17,13 +18,18 @@ import io.raftlake.spark.kit.WatchedLogs.Asked;
 import io.raftlake.spark.log.Logs;
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.lang.reflect.Field;
+import java.util.Arrays;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -128,6 +134,25 @@ class StoreLogTest {
         assertTrue(Thread.interrupted());
     }
 
+    /** The look ahead needs the monitor of the log: a commit that waits for the look must not hold it. */
+    @Test
+    void aCommitThatWaitsForALookAheadHoldsNothingThatTheLookNeeds() throws Exception {
+        StateQuery query = query();
+        StoreLog log = log(query, (fileSystem, conf) -> Spaces.LOGS);
+        FutureTask<Changelog> commit = new FutureTask<>(log::ensure);
+        Thread thread = new Thread(commit);
+        synchronized (log) {
+            log.openAhead();
+            thread.start();
+            long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S / 3);
+            while (thread.getState() != Thread.State.WAITING && System.nanoTime() < until) {
+                Thread.sleep(1);
+            }
+            assertEquals(Thread.State.WAITING, thread.getState());
+        }
+        assertSame(commit.get(WAIT_S, TimeUnit.SECONDS), log.ensure());
+    }
+
     /** The product's class, over logs that are watched. */
     private static final class Watched extends StateQuery.OfMemory {
         private final WatchedLogs watched;
@@ -163,5 +188,44 @@ class StoreLogTest {
         } finally {
             provider.close();
         }
+    }
+
+    /** Bytes that may still be read ahead in this process. */
+    private static long room() throws ReflectiveOperationException {
+        Field room = QuorumFiles.class.getDeclaredField("AHEAD_ROOM");
+        room.setAccessible(true);
+        return ((AtomicLong) room.get(null)).get();
+    }
+
+    private static boolean isLookingAhead() {
+        return Thread.getAllStackTraces().values().stream().flatMap(Arrays::stream)
+                .anyMatch(frame -> frame.getClassName().equals(StoreLog.class.getName()));
+    }
+
+    private static void awaitLooks() throws InterruptedException {
+        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S);
+        while (isLookingAhead() && System.nanoTime() < until) {
+            Thread.sleep(1);
+        }
+        assertFalse(isLookingAhead());
+    }
+
+    @Test
+    void aStoreThatCannotBeOpenedKeepsNothingThatWasReadAhead() throws Exception {
+        StateQuery query = query().set("spark.sql.streaming.stateStore.minDeltasForSnapshot", "1");
+        try (Store store = query.open()) {
+            Version one = store.put(Version.NONE, 1, "a");
+            store.put(one, 2, "b");
+            store.provider().doMaintenance();
+        }
+        CountDownLatch looked = new CountDownLatch(1);
+        WatchedLogs watched = new WatchedLogs(Spaces.LOGS, call -> looked.countDown());
+        long before = room();
+        StateStoreConf confOfNone = null;
+        assertThrows(RuntimeException.class, () -> new Watched(watched).init(query.id(0, StateQuery.DEFAULT), StateQuery.KEY,
+                StateQuery.VALUE, StateQuery.prefixed(), false, confOfNone, query.conf, true, Option.empty()));
+        assertTrue(looked.await(WAIT_S, TimeUnit.SECONDS));
+        awaitLooks();
+        assertEquals(before, room());
     }
 }

@@ -34,12 +34,17 @@ final class LogRangeReader implements AutoCloseable {
     private final LogReads client;
     private final RecordBlock block;
     private final Prefetch fetches;
-    private final Set<Integer> damaged = new HashSet<>();
+
+    /** Nodes that sent damage, and nodes in whose place others sent it. */
+    private final Set<Integer> left = new HashSet<>();
     private final ReadMetrics metrics;
     private long rowsLeft;
 
     private RecordDecoder decoder;
     private Got got;
+
+    /** Who was asked for that. */
+    private int askedNode;
     private long position;
     private boolean isOver;
     private long progressedAtNs = System.nanoTime();
@@ -133,12 +138,14 @@ final class LogRangeReader implements AutoCloseable {
             return;
         }
         long began = System.nanoTime();
+        int asked = fetches.node();
         try {
             Got taken = fetches.take(position, timeoutNs);
             if (taken == null) {
                 return;
             }
             got = taken;
+            askedNode = asked;
             metrics.fetched(got.data().remaining(), System.nanoTime() - began);
             long behind = Math.min(range.end(), Batches.endOffset(got.data(), range.end()));
             if (Batches.firstOffset(got.data()) >= range.end()) {
@@ -147,11 +154,7 @@ final class LogRangeReader implements AutoCloseable {
                 return;
             }
             if (behind <= position) {
-                if (range.isOpen()) {
-                    progressedAtNs = System.nanoTime();
-                } else {
-                    requirePatience(null);
-                }
+                withoutNews();
                 return;
             }
             fetches.learn(got.data().remaining(), behind - position);
@@ -170,6 +173,17 @@ final class LogRangeReader implements AutoCloseable {
         }
     }
 
+    /** A bounded range was there as it was planned: a log that is proven to end before has lost the rest of it. */
+    private void withoutNews() throws IOException {
+        if (range.isOpen()) {
+            progressedAtNs = System.nanoTime();
+        } else if (isProvenThere()) {
+            requirePatience(null);
+        } else {
+            lose(range.end(), new IOException("the log ends at or before " + position));
+        }
+    }
+
     /** What a leader says that it does not hold is lost, unless the log is proven to reach beyond. */
     private void refuse(OffsetRangeException outside) throws IOException {
         if (outside.logStart() > position) {
@@ -182,6 +196,7 @@ final class LogRangeReader implements AutoCloseable {
         }
     }
 
+    /** While nobody can say, it may be. */
     private boolean isProvenThere() throws IOException {
         int number = range.at().partition();
         try {
@@ -189,6 +204,8 @@ final class LogRangeReader implements AutoCloseable {
             return proven > position || range.isOpen() && proven == position;
         } catch (UnknownTopicException gone) {
             return false;
+        } catch (QuorumUnavailableException outage) {
+            return true;
         }
     }
 
@@ -202,10 +219,13 @@ final class LogRangeReader implements AutoCloseable {
         }
     }
 
-    /** A node that sends damaged batches has a bad disk; the other replicas hold the same offsets. */
+    /**
+     * A node that sends damaged batches has a bad disk; the other replicas hold the same offsets. A node that was asked and did
+     * not answer is left too: the next answer in its place would be as damaged.
+     */
     private void leaveDamaged(IOException damage) throws IOException {
-        damaged.add(got.nodeId());
-        List<Integer> sound = task.replicas().stream().filter(node -> !damaged.contains(node)).toList();
+        left.addAll(List.of(got.nodeId(), askedNode));
+        List<Integer> sound = task.replicas().stream().filter(node -> !left.contains(node)).toList();
         if (sound.isEmpty()) {
             throw new IOException(range + ": " + damage.getMessage(), damage);
         }

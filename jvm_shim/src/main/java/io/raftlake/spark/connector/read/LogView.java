@@ -65,6 +65,11 @@ class LogView {
     /** Topics reach the nodes one after another: one that a node does not know may exist. */
     private void lookAt(List<String> names) {
         known(ask("topics", () -> client.topics(names)));
+        lookFor(names);
+    }
+
+    /** Asks for topics, each alone, that the last look did not find. */
+    void lookFor(Collection<String> names) {
         for (String name : names) {
             if (!topics.containsKey(name)) {
                 Optional<TopicInfo> found = ask("describe topic", () -> client.topic(name));
@@ -129,6 +134,26 @@ class LogView {
         Map<String, String> ids = new HashMap<>();
         topics.forEach((name, topic) -> ids.put(name, topic.id()));
         return ids;
+    }
+
+    /** Those whose leaders answer for them, whatever a node that lags has said at the last look. */
+    SortedSet<TopicPartition> present(Collection<TopicPartition> partitions) {
+        SortedSet<TopicPartition> found = new TreeSet<>();
+        for (String topic : TopicPartition.topicsOf(partitions)) {
+            List<TopicPartition> its = partitions.stream().filter(each -> each.topic().equals(topic)).toList();
+            boolean isThere = ask("read offset", () -> {
+                try {
+                    client.readOffset(topic, its.stream().map(TopicPartition::partition).toList());
+                    return true;
+                } catch (UnknownTopicException gone) {
+                    return false;
+                }
+            });
+            if (isThere) {
+                found.addAll(its);
+            }
+        }
+        return found;
     }
 
     /** The nodes that hold a partition, as of the last look; empty where that is not known. */

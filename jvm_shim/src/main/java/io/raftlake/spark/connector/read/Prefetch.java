@@ -53,6 +53,11 @@ final class Prefetch implements AutoCloseable {
         close();
     }
 
+    /** Where the next fetch is asked for. */
+    int node() {
+        return nodeId;
+    }
+
     /** So many bytes held so many offsets. */
     void learn(long bytes, long offsets) {
         bytesPerOffset = Math.max(1, (double) bytes / offsets);

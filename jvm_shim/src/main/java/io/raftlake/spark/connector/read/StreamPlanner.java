@@ -46,6 +46,9 @@ final class StreamPlanner {
     private boolean isFirstPlan = true;
     private final Map<String, String> topicIds = new HashMap<>();
 
+    /** Ids of topics that were deleted: a node that lags may name one again, and no topic ever gets it again. */
+    private final Set<String> pastIds = new HashSet<>();
+
     /** Topics that were created again while this run read them. */
     private final Set<String> recreated = new HashSet<>();
 
@@ -203,16 +206,28 @@ final class StreamPlanner {
             boolean areAllKnown = now != null && now.keySet().equals(assigned) && again.isEmpty();
             ends = areAllKnown ? now : view.latest(assigned);
         } else {
-            ends = new TreeMap<>();
-            for (TopicPartition partition : assigned) {
-                Long end = target.getOrDefault(partition, start.get(partition));
-                if (end != null) {
-                    ends.put(partition, Math.max(end, start.getOrDefault(partition, 0L)));
-                }
-            }
+            ends = availableEnds(start, assigned, again);
         }
+        List<TopicPartition> absent =
+                without(start.keySet(), ends.keySet()).stream().filter(options.selection()::names).toList();
+        // A node that lags does not know a partition yet that was read: nothing new is read of it now.
+        view.present(absent).forEach(partition -> ends.put(partition, start.get(partition)));
         reportGone(without(start.keySet(), ends.keySet()));
         return withoutLost(start, ends, again);
+    }
+
+    /** With Trigger.AvailableNow. Of a topic that was created again, what it holds now is what is available. */
+    private SortedMap<TopicPartition, Long> availableEnds(
+            SortedMap<TopicPartition, Long> start, SortedSet<TopicPartition> assigned, Set<String> again) {
+        target.putAll(view.latest(assigned.stream().filter(each -> again.contains(each.topic())).toList()));
+        SortedMap<TopicPartition, Long> ends = new TreeMap<>();
+        for (TopicPartition partition : assigned) {
+            Long end = target.getOrDefault(partition, start.get(partition));
+            if (end != null) {
+                ends.put(partition, end);
+            }
+        }
+        return ends;
     }
 
     /**
@@ -254,10 +269,14 @@ final class StreamPlanner {
     private Set<String> recreatedTopics() {
         Set<String> again = new HashSet<>();
         view.topicIds().forEach((topic, id) -> {
-            if (!topicIds.getOrDefault(topic, id).equals(id)) {
-                again.add(topic);
+            if (pastIds.contains(id)) {
+                return;
             }
-            topicIds.put(topic, id);
+            String before = topicIds.put(topic, id);
+            if (before != null && !before.equals(id)) {
+                again.add(topic);
+                pastIds.add(before);
+            }
         });
         recreated.addAll(again);
         return again;
@@ -280,6 +299,10 @@ final class StreamPlanner {
         if (options.offsetsPerTriggerMin() == null || target != null) {
             return false;
         }
+        if (ends.entrySet().stream().anyMatch(end -> end.getValue() < begin.getOrDefault(end.getKey(), end.getValue()))) {
+            // A log that begins anew is told of once: a later look would go on amid it.
+            return false;
+        }
         long now = nowMs.getAsLong();
         boolean isDue = triggeredAtMs == null || now - triggeredAtMs >= options.triggerDelayMsMax();
         if (!isDue && Ranges.count(begin, ends) < options.offsetsPerTriggerMin()) {
@@ -299,6 +322,9 @@ final class StreamPlanner {
         if (!wasJustPlanned) {
             view.look();
         }
+        List<String> unknown = new ArrayList<>(TopicPartition.topicsOf(end.keySet()));
+        unknown.removeAll(topicIds.keySet());
+        view.lookFor(unknown);
         view.topicIds().forEach(topicIds::putIfAbsent);
         SortedMap<TopicPartition, Long> added = startOfAdded(without(end.keySet(), start.keySet()));
         reportGone(without(start.keySet(), end.keySet()));

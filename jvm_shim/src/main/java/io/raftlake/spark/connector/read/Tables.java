@@ -10,6 +10,7 @@ import io.raftlake.spark.connector.table.TopicTable;
 import io.raftlake.spark.log.LogReads;
 import io.raftlake.spark.log.UnknownTopicException;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -111,7 +112,7 @@ class Tables {
             for (OffsetRange range : its) {
                 found.put(range.at(), known.table.span(range.at().partition()));
             }
-        } catch (IOException error) {
+        } catch (IOException | RuntimeException | LinkageError error) {
             giveUp(topic, known, error);
             found.clear();
         }
@@ -140,7 +141,8 @@ class Tables {
                 read(known);
             }
             return known.table.span(at.partition());
-        } catch (IOException error) {
+        } catch (IOException | RuntimeException | LinkageError error) {
+            requireNoInterrupt(error);
             boolean isCopied = known.table != null || options.tier().uri() != null
                     || tieredEnds(at.topic(), Map.of(at.partition(), LogReads.LATEST_TIERED)).get(at.partition()) > 0;
             if (isCopied) {
@@ -218,6 +220,17 @@ class Tables {
         return isTiered && uri != null && uri.endsWith("/" + topic + "-" + id) ? uri : null;
     }
 
+    /** A query that is stopped is told nothing about its tables. */
+    private static void requireNoInterrupt(Throwable error) {
+        boolean isInterrupt = error instanceof InterruptedIOException || error.getCause() instanceof InterruptedException;
+        if (isInterrupt || Thread.currentThread().isInterrupted()) {
+            if (error instanceof RuntimeException unchecked) {
+                throw unchecked;
+            }
+            throw new UncheckedIOException(error instanceof IOException checked ? checked : new IOException(error));
+        }
+    }
+
     /** Up to where partitions are copied, as the quorum says; 0 where nothing is. */
     private Map<Integer, Long> tieredEnds(String topic, Map<Integer, Long> asked) {
         Map<Integer, Long> found = ask("list offsets", () -> {
@@ -232,8 +245,12 @@ class Tables {
         return ends;
     }
 
-    /** Goes on without a table that cannot be read, where the user did not ask for it. */
-    private void giveUp(String topic, Known known, IOException error) {
+    /**
+     * Goes on without a table that cannot be read, where the user did not ask for it. Hadoop tells of a store whose classes are
+     * missing by a RuntimeException or a LinkageError.
+     */
+    private void giveUp(String topic, Known known, Throwable error) {
+        requireNoInterrupt(error);
         known.table = null;
         known.failedAtMs = nowMs.getAsLong();
         String told = "the table of topic '" + topic + "' at " + known.uri + " cannot be read here: " + error.getMessage();

@@ -214,7 +214,12 @@ final class AppWrite {
         }
         LOG.info("batch {} of {}: {} rows{}", number, app, batch.rows(), outcome.isNews() ? "" : " were visible already");
         show(batch, reports, commitNs);
-        sweeping.behindBatch();
+        if (hasNext) {
+            sweeping.behindBatch();
+        } else {
+            // Another write of the app may begin as soon as this one is over.
+            sweepQuietly();
+        }
     }
 
     /** Waits until readers are shown the batch; beside the file that ends the batch, where that lies at {@code raftlake://}. */
@@ -273,8 +278,15 @@ final class AppWrite {
             abortNow(messages);
             return null;
         }).awaitEnd();
-        if (standing != null) {
+        if (standing != null && hasNext) {
             sweeping.behindBatch();
+        }
+    }
+
+    /** Behind an abort: for tasks that have ended since. */
+    void lookAgain() {
+        if (standing != null) {
+            sweepQuietly();
         }
     }
 

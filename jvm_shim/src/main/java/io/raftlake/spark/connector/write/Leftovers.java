@@ -38,7 +38,7 @@ final class Leftovers {
         List<Ending> left = new ArrayList<>();
         try {
             for (Open open : transactions.open(prefix, TRY_MS)) {
-                if (!needed.contains(open.producerId())) {
+                if (SinkKeys.isTaskOf(prefix, open.transactionalId()) && !needed.contains(open.producerId())) {
                     left.add(new Ending(open.producerId(), open.epoch()));
                 }
             }

@@ -136,11 +136,16 @@ final class LiveSends implements Closeable {
                 tell();
             }
         } catch (IOException | RuntimeException error) {
-            synchronized (this) {
-                failure = error;
-                notifyAll();
-            }
+            fail(error);
+        } catch (Throwable error) {
+            // As where a codec's library cannot be loaded. Without this the task would wait for ever.
+            fail(new IOException("the thread that sends rows has ended: " + error, error));
         }
+    }
+
+    private synchronized void fail(Exception error) {
+        failure = error;
+        notifyAll();
     }
 
     /** False where it is closed. */

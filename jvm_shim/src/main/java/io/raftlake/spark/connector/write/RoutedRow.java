@@ -1,5 +1,6 @@
 package io.raftlake.spark.connector.write;
 
+import io.raftlake.spark.log.Logs.Partition;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -84,9 +85,21 @@ final class RoutedRow {
         }
     }
 
-    private int partition(InternalRow row) {
+    private void lookFor(int added) throws IOException {
+        try {
+            rows.grow(client.partitionsWith(new Partition(rows.topic(), added)));
+        } catch (IllegalArgumentException missing) {
+            throw new InvalidRowException("column topic: " + missing.getMessage());
+        }
+    }
+
+    private int partition(InternalRow row) throws IOException {
         if (columns.partition() >= 0 && !row.isNullAt(columns.partition())) {
-            return rows.given(row.getInt(columns.partition()));
+            int given = row.getInt(columns.partition());
+            if (given >= 0 && !rows.knows(given)) {
+                lookFor(given);
+            }
+            return rows.given(given);
         }
         return key.isNull() ? rows.next() : key.partition(rows.partitions());
     }

@@ -67,18 +67,20 @@ final class SinkBatchWrite implements BatchWrite {
 
     @Override
     public void abort(WriterCommitMessage[] messages) {
-        if (app != null) {
-            app.abort(messages);
-        } else if (job != null) {
-            try {
+        try {
+            if (app != null) {
+                app.abort(messages);
+                Thread.sleep(STRAGGLERS_MS);
+                app.lookAgain();
+            } else if (job != null) {
                 JobNumber ended = client().jobs().abort(job, TaskReport.endings(TaskReport.of(messages)));
                 Thread.sleep(STRAGGLERS_MS);
                 client().jobs().lookAgain(ended);
-            } catch (IOException error) {
-                LOG.warn("the write with the number {} is left to its time limit: {}", job.number(), error.getMessage());
-            } catch (InterruptedException interrupted) {
-                Thread.currentThread().interrupt();
             }
+        } catch (IOException error) {
+            LOG.warn("the write with the number {} is left to its time limit: {}", job.number(), error.getMessage());
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
         }
         LOG.warn("the query failed; none of its rows is visible");
     }

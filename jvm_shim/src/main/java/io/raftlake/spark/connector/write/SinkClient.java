@@ -4,6 +4,7 @@ import io.raftlake.spark.connector.Errors;
 import io.raftlake.spark.connector.Quorum;
 import io.raftlake.spark.log.Bootstrap;
 import io.raftlake.spark.log.LogReads;
+import io.raftlake.spark.log.Logs.Partition;
 import io.raftlake.spark.log.TransactionalProducer;
 import io.raftlake.spark.log.Transactions;
 import io.raftlake.spark.log.Transactions.Open;
@@ -104,7 +105,15 @@ final class SinkClient implements OpenTransactions {
 
     /** IllegalArgumentException, naming topics that there are, for one that does not exist. */
     int partitions(String topic) throws IOException {
-        OptionalInt count = transactions.partitions(topic, quorum.patience().askMs());
+        return require(topic, transactions.partitions(topic, quorum.patience().askMs()));
+    }
+
+    /** The same where this partition may have been added since. */
+    int partitionsWith(Partition added) throws IOException {
+        return require(added.topic(), transactions.partitionsWith(added, quorum.patience().askMs()));
+    }
+
+    private int require(String topic, OptionalInt count) throws IOException {
         if (count.isEmpty()) {
             throw Errors.missingTopics(List.of(topic), transactions.topics(quorum.patience().askMs()));
         }

@@ -14,6 +14,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.regex.Pattern;
 
 /**
  * The keys of the sink and the names of its transactions: the layout of {@code raftlake/client/sink_keys.py}, where it is
@@ -36,6 +37,9 @@ final class SinkKeys {
 
     /** Runs that are remembered as owners of before. */
     private static final int BEFORE_MAX = 32;
+
+    /** What a task's transactional id ends with: perhaps a generation, then the partition and the attempt. */
+    private static final Pattern TASK = Pattern.compile("[0-9]+(\\.[0-9]+){1,2}");
 
     private static final ObjectMapper MAPPER = new ObjectMapper();
     private static final char[] HEX = "0123456789ABCDEF".toCharArray();
@@ -168,6 +172,11 @@ final class SinkKeys {
 
     static String appTransactionalId(String app, long generation, int partition, int attempt) {
         return appTransactions(app) + Math.floorMod(generation, GENERATIONS) + "." + partition + "." + attempt;
+    }
+
+    /** Whether an id that begins so is of this app or batch write: those of app {@code etl.daily} begin as those of etl do. */
+    static boolean isTaskOf(String prefix, String transactionalId) {
+        return transactionalId.startsWith(prefix) && TASK.matcher(transactionalId.substring(prefix.length())).matches();
     }
 
     static String jobTransactions(long number) {

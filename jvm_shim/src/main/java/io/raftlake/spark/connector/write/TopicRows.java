@@ -1,5 +1,7 @@
 package io.raftlake.spark.connector.write;
 
+import java.util.Arrays;
+
 /**
  * The rows of one task to one topic: which partition each goes to, and what is gathered for each.
  *
@@ -11,7 +13,7 @@ final class TopicRows {
     static final int RUN_ROWS = 1_000;
 
     private final String topic;
-    private final RecordBuffer[] buffers;
+    private RecordBuffer[] buffers;
     private int turn;
     private int leftOfRun = RUN_ROWS;
 
@@ -30,9 +32,19 @@ final class TopicRows {
         return buffers.length;
     }
 
+    /** Whether the topic had this partition when somebody looked last. */
+    boolean knows(int partition) {
+        return partition >= 0 && partition < buffers.length;
+    }
+
+    /** The topic has so many partitions now. A smaller number is of a node that lags behind. */
+    void grow(int partitions) {
+        buffers = Arrays.copyOf(buffers, Math.max(partitions, buffers.length));
+    }
+
     /** {@link InvalidRowException} for a partition that does not exist. */
     int given(int partition) {
-        if (partition < 0 || partition >= buffers.length) {
+        if (!knows(partition)) {
             throw new InvalidRowException("column partition: partition " + partition + " does not exist: the topic has "
                     + buffers.length + " partitions");
         }

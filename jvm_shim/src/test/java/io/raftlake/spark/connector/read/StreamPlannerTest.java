@@ -9,6 +9,7 @@ import io.raftlake.spark.connector.SourceOptions;
 import io.raftlake.spark.connector.TopicPartition;
 import io.raftlake.spark.connector.table.Span;
 import io.raftlake.spark.log.RangeFetches;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
@@ -34,6 +35,9 @@ class StreamPlannerTest {
         private final TreeMap<TopicPartition, Long> starts = new TreeMap<>();
         private final TreeMap<TopicPartition, Long> ends = new TreeMap<>();
         private final TreeMap<TopicPartition, Long> proven = new TreeMap<>();
+        /** What a node that lags does not tell of at a look. */
+        private final TreeSet<TopicPartition> untold = new TreeSet<>();
+        private final List<String> lookedFor = new ArrayList<>();
         private String id = "id-1";
         private long youngFrom = -1;
         private int looks;
@@ -51,7 +55,21 @@ class StreamPlannerTest {
         @Override
         SortedSet<TopicPartition> look() {
             looks++;
-            return new TreeSet<>(ends.keySet());
+            SortedSet<TopicPartition> told = new TreeSet<>(ends.keySet());
+            told.removeAll(untold);
+            return told;
+        }
+
+        @Override
+        void lookFor(Collection<String> names) {
+            lookedFor.addAll(names);
+        }
+
+        @Override
+        SortedSet<TopicPartition> present(Collection<TopicPartition> partitions) {
+            SortedSet<TopicPartition> there = new TreeSet<>(ends.keySet());
+            there.retainAll(partitions);
+            return there;
         }
 
         @Override
@@ -337,6 +355,109 @@ class StreamPlannerTest {
         assertEquals(at(9), end(at(3)));
         view.log(0, 0, 19);
         assertEquals(at(19), end(at(9)));
+    }
+
+    @Test
+    void aTopicThatWasCreatedAgainIsNotWaitedFor() {
+        view.log(0, 0, 100);
+        plan("startingOffsets", "earliest", "failOnDataLoss", "false", "minOffsetsPerTrigger", "50", "maxTriggerDelay", "10m");
+        planner.initialOffsets();
+        assertEquals(at(100), end(at(0)));
+        view.id = "id-2";
+        view.log(0, 0, 10);
+        assertEquals(at(0), end(at(100)), "a later look would go on at 100");
+        assertEquals(at(0), end(at(0)), "too little is waiting");
+        view.log(0, 0, 160);
+        assertEquals(at(160), end(at(0)));
+    }
+
+    @Test
+    void anEndAtTheStartIsWaitedFor() {
+        view.log(0, 0, 100);
+        view.log(1, 0, 100);
+        plan("startingOffsets", "earliest", "minOffsetsPerTrigger", "50", "maxTriggerDelay", "10m");
+        end(at(0, 0));
+        view.log(1, 0, 149);
+        assertEquals(at(100, 100), end(at(100, 100)));
+        view.log(1, 0, 150);
+        assertEquals(at(100, 150), end(at(100, 100)));
+    }
+
+    @Test
+    void aPartitionThatALaggingNodeDoesNotKnowIsNotGone() {
+        for (String fail : List.of("true", "false")) {
+            view.log(0, 0, 5);
+            view.log(1, 0, 7);
+            plan("startingOffsets", "earliest", "failOnDataLoss", fail);
+            end(at(0, 0));
+            view.untold.add(new TopicPartition("t", 1));
+            view.log(0, 0, 6);
+            view.log(1, 0, 9);
+            nowMs += 1_000;
+            assertEquals(at(6, 7), end(at(5, 7)));
+            view.untold.clear();
+            nowMs += 1_000;
+            assertEquals(at(6, 9), end(at(6, 7)));
+        }
+    }
+
+    @Test
+    void aLaggingNodeThatNamesTheOldTopicIsNotBelieved() {
+        view.log(0, 0, 5);
+        plan("startingOffsets", "earliest", "failOnDataLoss", "false");
+        planner.initialOffsets();
+        end(at(0));
+        view.id = "id-2";
+        view.log(0, 0, 7);
+        nowMs += 1_000;
+        assertEquals(at(0), end(at(5)));
+        nowMs += 1_000;
+        assertEquals(at(7), end(at(0)));
+        view.id = "id-1";
+        nowMs += 1_000;
+        assertEquals(at(7), end(at(7)));
+        assertEquals("id-2", planner.planTasks(at(0), at(7)).get(0).topicId(), "the old one would be read as lost");
+        view.id = "id-2";
+        nowMs += 1_000;
+        assertEquals(at(7), end(at(7)), "nor is the new one new again");
+        view.id = "id-3";
+        nowMs += 1_000;
+        assertEquals(at(0), end(at(7)), "a third topic is another one again");
+    }
+
+    @Test
+    void theTasksOfATopicWithoutAnIdAskForIt() {
+        view.log(0, 0, 5);
+        plan("startingOffsets", "earliest");
+        ranges(at(0), at(5));
+        assertEquals(List.of("t"), view.lookedFor, "a replayed batch: the look may have been answered by a node that lags");
+        ranges(at(0), at(5));
+        assertEquals(List.of("t"), view.lookedFor);
+    }
+
+    @Test
+    void whatIsAvailableNowOfATopicThatWasCreatedAgainIsWhatItHolds() {
+        view.log(0, 0, 100);
+        plan("startingOffsets", "earliest", "failOnDataLoss", "false", "maxOffsetsPerTrigger", "50");
+        planner.initialOffsets();
+        planner.prepareAvailableNow();
+        assertEquals(at(50), end(at(0)));
+        view.id = "id-2";
+        view.log(0, 0, 10);
+        assertEquals(at(0), end(at(50)));
+        assertEquals(at(10), end(at(0)));
+        view.log(0, 0, 20);
+        assertEquals(at(10), end(at(10)), "what came later is not available now");
+    }
+
+    @Test
+    void availableNowNoticesALogThatBeginsAnew() {
+        for (long held : new long[] {99, 100, 101}) {
+            view.log(0, 0, held);
+            plan("startingOffsets", "earliest", "failOnDataLoss", "false");
+            planner.prepareAvailableNow();
+            assertEquals(at(held < 100 ? 0 : held), end(at(100)), "ends at " + held);
+        }
     }
 
     @Test

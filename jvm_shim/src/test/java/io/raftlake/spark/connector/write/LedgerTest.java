@@ -139,6 +139,19 @@ class LedgerTest {
     }
 
     @Test
+    void aSweepLeavesTheTransactionsOfAppsWhoseNamesBeginSo() throws IOException {
+        Standing standing = ledger.enter("etl", "run1", "q", DRIVER);
+        coordinator.open.add(new Open(SinkKeys.appTransactionalId("etl", 3, 0, 12), 100, (short) 3));
+        long foreign = 101;
+        for (String app : List.of("etl.daily", "etl.1", "etl.", "etl.1.2")) {
+            coordinator.open.add(new Open(SinkKeys.appTransactionalId(app, 3, 0, 12), foreign++, (short) 3));
+        }
+        new Leftovers(keys, coordinator)
+                .sweep(SinkKeys.appTransactions("etl"), SinkKeys.ownerKey("etl"), standing.ownerVersion(), List.of());
+        assertEquals(List.of(new EndTxn(100, (short) 3, false)), keys.ends());
+    }
+
+    @Test
     void aTransactionThatWasAbortedBeforeFailsTheWholeBatch() throws IOException {
         Standing standing = ledger.enter("app", "run1", "q", DRIVER);
         keys.refuse(100, "aborted by its time limit");
