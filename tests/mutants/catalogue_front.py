@@ -274,8 +274,8 @@ CLIENT = (
         "lost-change-of-voters-is-a-refusal",
         "the second of two: a request that was lost may have been carried out, whatever a later one is told",
         "raftlake.client.voters",
-        "if code is ErrorCode.REQUEST_TIMED_OUT else not is_lost",
-        "if code is ErrorCode.REQUEST_TIMED_OUT else True",
+        'RequestRejected(code, f"{what}: {message}"), is_lost)',
+        'RequestRejected(code, f"{what}: {message}"), False)',
         ("unit/client/test_client_voters.py",),
     ),
     mutant(

@@ -187,7 +187,7 @@ GROWN = (
         "lost-answer-of-a-growth-is-a-refusal",
         "a retry finds its own work, and calls it a mistake of the caller",
         "raftlake.client.partition_admin",
-        "            if code is ErrorCode.INVALID_PARTITIONS and was_sent:\n",
+        "            if code is ErrorCode.INVALID_PARTITIONS and change.may_be_done:\n",
         "            if False:\n",
         ("unit/client/test_client_partition_admin.py",),
     ),

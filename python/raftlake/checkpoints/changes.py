@@ -3,11 +3,11 @@ stops with its next write, and its error names the command."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from raftlake.checkpoints.copies import require_apart
-from raftlake.checkpoints.layout import METADATA, is_after, problems, relocated
+from raftlake.checkpoints.layout import METADATA, is_after, names_paths, problems, relocated
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.mark import RENAME, Mark
 from raftlake.checkpoints.node import Node
@@ -73,17 +73,19 @@ def rename(tools: Tools, source: Location, target: Location, told: str) -> Chang
     require_place(tools, target, told)
     of_source, owner = tools.own(source, told, query)
     of_target, _ = tools.own(target, told, query)
-    writer = tools.writer(of_source, of_target)
     tree = tools.read(source)
     tree.require_checkpoint(told)
+    writer = tools.writer(of_source, of_target, blobs=tools.blobs(tree.base))
     there = require_place(tools, target, told)
     before = _metadata_of(tree)
+    # Read before anything is marked: what cannot be read here would leave a checkpoint that nobody can use.
+    rewritten = _rewritten(tree, target)
     mark = Mark(RENAME, told, query, before.decode())
     found = tree.files[METADATA]
     # The target first: a source with a mark has a target with one.
     target_at = there.files[METADATA].version if there.mark else put_mark(tools, writer, target, mark, None)
     source_at = found.version if tree.mark else put_mark(tools, writer, source, mark, found)
-    _move_files(tools, writer, tree, target)
+    _move_files(tools, writer, tree, target, rewritten)
     writer.delete_directories(tree.directories.values())
     change = Change(newest={source.prefix: source_at})
     change.put(target.below(METADATA).key, Node.inline(tools.clock(), before).encode(), over=target_at)
@@ -104,19 +106,17 @@ def _metadata_of(tree: Tree) -> bytes:
     return tree.content(METADATA) if mark is None else mark.before.encode()
 
 
-def _move_files(tools: Tools, writer: Writer, tree: Tree, target: Location) -> None:
-    moved: list[Found] = []
-    for name, found in tree.files.items():
-        if name == METADATA:
-            continue
-        there = relocated(name, found.node.content, str(target))
-        if there == found.node.content:
-            moved.append(found)
-            continue
-        change = Change()
-        writer.add(change, target.below(name), there)
-        change.delete(found.location.key, at=found.version)
-        writer.commit(change)
+def _rewritten(tree: Tree, target: Location) -> dict[str, bytes]:
+    """The content at the target of each file that has another one there."""
+    contents = {name: tree.content(name) for name in tree.files if names_paths(name)}
+    moved = {name: relocated(name, content, str(target)) for name, content in contents.items()}
+    return {name: content for name, content in moved.items() if content != contents[name]}
+
+
+def _move_files(tools: Tools, writer: Writer, tree: Tree, target: Location, rewritten: Mapping[str, bytes]) -> None:
+    for name, content in rewritten.items():
+        writer.rewrite(tree.files[name], target.below(name), content)
+    moved = [found for name, found in tree.files.items() if name != METADATA and name not in rewritten]
     writer.move_all(moved, lambda found: target.below(tree.root.relative(found.location.key)), tools.progress)
 
 

@@ -16,7 +16,7 @@ from raftlake.checkpoints.owner import Owner
 from raftlake.checkpoints.steps import Tools
 from raftlake.checkpoints.tree import Tree
 from raftlake.client.types import KvEntry
-from raftlake.errors import RaftlakeError
+from raftlake.errors import InvalidInput, MachineError, WrongState
 
 
 def list_checkpoints(tools: Tools, within: Location | None) -> list[dict[str, Any]]:
@@ -28,7 +28,7 @@ def list_checkpoints(tools: Tools, within: Location | None) -> list[dict[str, An
             sizes[entry.key] = entry.size
     roots = {key.removesuffix(f"/{METADATA}") for key in sizes if key.endswith(f"/{METADATA}")}
     metadata = {key: tools.space.get(f"{key}/{METADATA}") for key in sorted(roots)}
-    checkpoints = {key: row for key, entry in metadata.items() if entry and (row := _row(key, entry)) is not None}
+    checkpoints = {key: row for key, entry in metadata.items() if entry and (row := _row(tools, key, entry)) is not None}
     names: defaultdict[str, list[str]] = defaultdict(list)
     for key, size in sizes.items():
         root = _root_of(key, checkpoints)
@@ -44,10 +44,11 @@ def list_checkpoints(tools: Tools, within: Location | None) -> list[dict[str, An
     return [checkpoints[key] for key in sorted(checkpoints)]
 
 
-def _row(key: str, entry: KvEntry) -> dict[str, Any] | None:
+def _row(tools: Tools, key: str, entry: KvEntry) -> dict[str, Any] | None:
+    """None for what is no checkpoint, and for one whose `metadata` cannot be read here."""
     try:
-        content = Node.decode(entry.key, entry.value or b"").content
-    except RaftlakeError:
+        content = tools.blobs().content(Location.of_key(entry.key), Node.decode(entry.key, entry.value or b""))
+    except (InvalidInput, MachineError, WrongState):
         return None
     mark = Mark.decode(content)
     query = mark.query if mark is not None else uuid_of(content)

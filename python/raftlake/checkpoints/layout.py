@@ -238,9 +238,14 @@ def data_files_of(snapshot: str, content: bytes) -> frozenset[str]:
     return frozenset(tables | logs)
 
 
+def names_paths(name: str) -> bool:
+    """Whether a file may hold whole paths into its checkpoint, so that its content depends on the place."""
+    return _OPERATOR_OF_BATCH.fullmatch(name) is not None
+
+
 def relocated(name: str, content: bytes, root: str) -> bytes:
     """The content of a file as the checkpoint at `root` has it: metadata of operators names schema files by whole paths."""
-    if not _OPERATOR_OF_BATCH.fullmatch(name):
+    if not names_paths(name):
         return content
     version, _, text = content.decode().partition("\n")
     facts = json.loads(text)

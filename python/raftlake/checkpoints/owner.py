@@ -17,7 +17,9 @@ from datetime import UTC, datetime
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.space import Change, Space
 from raftlake.client.errors import KvConflict
+from raftlake.client.sink_keys import time_of
 from raftlake.errors import WrongState, printable
+from raftlake.kv.lenient_json import facts_of, number_of, text_of
 
 _TRIES = 100
 
@@ -39,13 +41,9 @@ class Owner:
     @staticmethod
     def decode(value: bytes) -> Owner:
         """Members that are missing are empty, or 0: whatever stands in the key is an owner."""
-        try:
-            facts = json.loads(value)
-        except ValueError:
-            facts = None
-        facts = facts if isinstance(facts, dict) else {}
-        numbers = [facts.get(name) if type(facts.get(name)) is int else 0 for name in ("pid", "since_ms")]
-        return Owner(*(str(facts.get(name, "")) for name in ("run", "query", "host")), *numbers)  # type: ignore[arg-type]
+        facts = facts_of(value)
+        run, query, host = (text_of(facts, name) for name in ("run", "query", "host"))
+        return Owner(run, query, host, number_of(facts, "pid"), time_of(facts, "since_ms"))
 
     def encode(self) -> bytes:
         facts = {"run": self.run, "query": self.query, "host": self.host, "pid": self.pid, "since_ms": self.since_ms}

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from raftlake.client.errors import KvConflict
+from raftlake.client.errors import KvConflict, NoReachableNode
 from raftlake.client.types import KvEntry, KvPage
-from raftlake.errors import UnknownOutcome
+from raftlake.errors import RequestRejected, UnknownOutcome
 from raftlake.kv.commands import Delete, DeletePrefix, Put
 
 #: Operations of one transaction, and bytes of its values: a node takes 1,024 and, with keys and heads, 8 MiB.
@@ -81,15 +81,21 @@ class Space:
         is_open = False
         for _ in range(_TRIES):
             try:
-                return self._kv.txn(change.compare, change.ops, newest=change.newest)
-            except UnknownOutcome as error:
-                is_open, last = True, error
-            except KvConflict:
-                if not is_open or (version := self._version_of(change)) is None:
+                try:
+                    return self._kv.txn(change.compare, change.ops, newest=change.newest)
+                except UnknownOutcome as error:
+                    is_open, last = True, error
+                except KvConflict:
+                    if not is_open or (version := self._version_of(change)) is None:
+                        raise
+                    return version
+                if (version := self._version_of(change)) is not None:
+                    return version
+            except (RequestRejected, NoReachableNode) as refused:
+                if not is_open:
                     raise
-                return version
-            if (version := self._version_of(change)) is not None:
-                return version
+                # What refuses the look, or the repetition, tells nothing of the try before.
+                raise last from refused
         raise last
 
     def _version_of(self, change: Change) -> int | None:

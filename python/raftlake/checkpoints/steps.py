@@ -87,7 +87,8 @@ def put_mark(tools: Tools, writer: Writer, root: Location, mark: Mark, found: Fo
     writer.add(change, root.below(METADATA), mark.encode(), over=0 if found is None else found.version)
     if found is not None and (changelog := tools.changelog_of(root, mark.query)) is not None:
         change.put(root.changelog_key, changelog.of(mark.shown), over=changelog.version)
-    version = writer.commit(change)
+    # The mark has in `before` what a large `metadata` was.
+    version = writer.commit(change, [] if found is None else [found])
     if version:
         return version
     marked = find(tools.space, root.below(METADATA))
@@ -110,7 +111,8 @@ def require_place(tools: Tools, target: Location, told: str) -> Tree:
     while not around.is_root:
         around = around.parent
         found = find(tools.space, around.below(METADATA))
-        if found is not None and (uuid_of(found.node.content) or Mark.decode(found.node.content)):
+        content = b"" if found is None else tools.blobs().content(found.location, found.node)
+        if uuid_of(content) or Mark.decode(content):
             raise WrongState(f"{target} lies in the checkpoint {around}: give a place outside of it")
     tree = tools.read(target)
     mark = tree.mark

@@ -29,14 +29,23 @@ class Writer:
         #: Directories that are there, with their versions.
         self._directories: dict[Location, int] = {}
 
-    def commit(self, change: Change) -> int:
-        """WrongState where another program changed the files meanwhile, or took the checkpoint."""
+    def commit(self, change: Change, gone: Sequence[Found] = ()) -> int:
+        """The blobs of `gone` go, whose files the change takes away. WrongState where another program changed the files
+        meanwhile, or took the checkpoint."""
+        garbage: list[tuple[Node, str]] = []
+        for found in gone:
+            intent = self._blobs.discard(change, found.location, found.node)
+            if intent is not None:
+                garbage.append((found.node, intent))
         try:
-            return commit_as(self._owners, self._space, change)
+            version = commit_as(self._owners, self._space, change)
         except KvConflict as conflict:
             raise WrongState(
                 f"{self._owners[0].root}: another program changes these files at the same time ({conflict}). Repeat the command"
             ) from conflict
+        for node, intent in garbage:
+            self._blobs.remove(node, intent)
+        return version
 
     def forget_directories(self) -> None:
         """Look anew which directories are there, after some were deleted."""
@@ -67,16 +76,27 @@ class Writer:
 
     def put(self, location: Location, content: bytes, *, over: int) -> int:
         """One file, in a transaction of its own; its version."""
-        self.make_directories(location.parent)
         change = Change()
-        self._compare_directory(change, location)
-        if len(content) <= INLINE_BYTES:
-            change.put(location.key, Node.inline(self._clock(), content).encode(), over=over)
-        else:
-            node, intent, version = self._blobs.write(location, content)
-            change.put(location.key, node.encode(), over=over)
-            change.delete(intent, at=version)
+        self._add(change, location, content, over=over)
         return self.commit(change)
+
+    def _add(self, change: Change, location: Location, content: bytes, *, over: int) -> None:
+        """Add a file of any size to a change; its directory is made at once."""
+        if len(content) <= INLINE_BYTES:
+            self.add(change, location, content, over=over)
+            return
+        self.make_directories(location.parent)
+        self._compare_directory(change, location)
+        node, intent, version = self._blobs.write(location, content)
+        change.put(location.key, node.encode(), over=over)
+        change.delete(intent, at=version)
+
+    def rewrite(self, found: Found, location: Location, content: bytes) -> None:
+        """A file to a new place, with another content there."""
+        change = Change()
+        self._add(change, location, content, over=0)
+        change.delete(found.location.key, at=found.version)
+        self.commit(change, [found])
 
     def add(self, change: Change, location: Location, content: bytes, *, over: int = 0) -> None:
         """Add a small file to a change, over the version that stands there; its directory is made at once."""
@@ -109,15 +129,10 @@ class Writer:
         """Files and their blobs."""
         for at in range(0, len(files), _SLICE):
             change = Change()
-            garbage: list[tuple[Node, str]] = []
-            for found in files[at : at + _SLICE]:
+            gone = files[at : at + _SLICE]
+            for found in gone:
                 change.delete(found.location.key, at=found.version)
-                intent = self._blobs.discard(change, found.location, found.node)
-                if intent is not None:
-                    garbage.append((found.node, intent))
-            self.commit(change)
-            for node, intent in garbage:
-                self._blobs.remove(node, intent)
+            self.commit(change, gone)
             progress("files deleted", min(at + _SLICE, len(files)), len(files))
 
     def delete_directories(self, directories: Iterable[Found]) -> None:

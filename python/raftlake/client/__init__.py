@@ -12,7 +12,7 @@ Reading order:
 - `cluster`, `routing`: the metadata cache with the leader of each partition; the retry loop through changes of leader.
 - `connection`, `pool`: one connection to one node; the open connections by address and use.
 - `protocol`: the requests of the cold APIs, built and taken apart.
-- `deadline`: the time limit of one operation, and the pauses between its attempts.
+- `deadline`, `shared_work`: the time limit of one operation, and the pauses between its attempts; work that callers share.
 - `producer`, `partitioner`: `AsyncProducer`, which makes the batches; the partition of a record.
 - `sender`, `produce_answer`: the appends to one partition, in order and retried; the meaning of each answer.
 - `transactions`: producers of one transaction each, and the way to the coordinator. `transaction_admin`: what is open or hangs.
@@ -20,6 +20,7 @@ Reading order:
 - `reader`: raw batches, records and offsets, from the leader or from a follower. `aborted`: which batches it leaves out.
 - `admin`, `partition_admin`, `voters`: topics and the cluster; partitions and deleted records; changes of voters (KIP-853).
 - `config_admin`: the configs of topics, changed and read.
+- `change`: a change that any node takes, tried until an answer decides it.
 - `query_lag`, `query_positions`: how far streaming queries are; the keys in which their sources say so.
 - `sink_keys`: the keys and transactional ids of exactly-once sinks.
 - `kv`, `kv_answers`, `sse`: the key-value space over HTTP; the meaning of its answers; server-sent events.

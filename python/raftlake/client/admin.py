@@ -1,7 +1,7 @@
 """Topics and the cluster: create, delete, describe.
 
-A create or delete that had to be sent twice may find its own work done; that counts as done. One whose answer never came is
-an UnknownOutcome.
+A create or delete that had to be sent twice may find its own work done; that counts as done. One that no answer decides is an
+UnknownOutcome. A delete names the topic by its id: sent twice, it leaves alone what was created under the name meanwhile.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from raftlake.client import protocol
+from raftlake.client.change import Change
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
-from raftlake.client.errors import Disconnected
+from raftlake.client.errors import Disconnected, NoReachableNode
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX, RETRIABLE
 from raftlake.client.types import Address, ClusterDescription, TopicDescription
-from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, unknown_outcome
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
 from raftlake.wire.quorum import DESCRIBE_QUORUM_VERSION, QuorumDescription, describe_quorum_request, quorum_description
 
@@ -53,42 +54,51 @@ class Admin:
             raise RequestRejected(ErrorCode.INVALID_PARTITIONS, told)
         deadline = self._deadline(timeout_ms)
         # The node waits for leaders, and answers well before this client gives its connection up.
-        patience_ms = min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)
-        request = protocol.create_topic_request(name, partitions, -1, configs or {}, max(1, int(patience_ms / 2)))
-        was_sent = False
-        backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
+        patience_ms = self._patience_ms(deadline) / 2
+        request = protocol.create_topic_request(name, partitions, -1, configs or {}, max(1, int(patience_ms)))
+        change = Change(self._cluster, f"create topic {name!r}", deadline)
         while True:
-            answer, sent_before = await self._cluster.ask_any(
-                ApiKey.CREATE_TOPICS, protocol.CREATE_TOPICS_VERSION, request, deadline, changes=True
-            )
-            was_sent = was_sent or sent_before
+            answer = await change.ask(ApiKey.CREATE_TOPICS, protocol.CREATE_TOPICS_VERSION, request)
             code, message = protocol.create_topic_result(answer)
-            if code == ErrorCode.NONE or (code == ErrorCode.TOPIC_ALREADY_EXISTS and (exist_ok or was_sent)):
+            is_own_work = code is ErrorCode.TOPIC_ALREADY_EXISTS and (exist_ok or change.may_be_done)
+            if code is ErrorCode.NONE or is_own_work:
                 return await self.wait_for_leaders(name, deadline)
-            await self.pause_or_raise(code, f"create topic {name!r}", backoff, deadline, message)
-            was_sent = was_sent or code == ErrorCode.REQUEST_TIMED_OUT
+            await change.pause_or_raise(code, message)
 
     async def delete_topic(self, name: str, timeout_ms: float | None = None) -> None:
         """Delete a topic and its data; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
         deadline = self._deadline(timeout_ms)
-        request = protocol.delete_topic_request(
-            name, max(1, int(min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)))
-        )
-        was_sent = False
-        backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
+        change = Change(self._cluster, f"delete topic {name!r}", deadline)
+        topic_id = await self._id_of(name, deadline)
         while True:
-            answer, sent_before = await self._cluster.ask_any(
-                ApiKey.DELETE_TOPICS, protocol.DELETE_TOPICS_VERSION, request, deadline, changes=True
-            )
-            was_sent = was_sent or sent_before
+            request = protocol.delete_topic_request(name, topic_id, max(1, int(self._patience_ms(deadline))))
+            answer = await change.ask(ApiKey.DELETE_TOPICS, protocol.DELETE_TOPICS_VERSION, request)
             code, message = protocol.delete_topic_result(answer)
-            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not was_sent:
-                raise RequestRejected(code, f"topic {name!r} does not exist")
-            if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            is_gone = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+            if code is ErrorCode.NONE or (is_gone and change.may_be_done):
                 self._cluster.forget_topic(name)
                 return
-            await self.pause_or_raise(code, f"delete topic {name!r}", backoff, deadline, message)
-            was_sent = was_sent or code == ErrorCode.REQUEST_TIMED_OUT
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise RequestRejected(code, f"topic {name!r} does not exist")
+            await change.pause_or_raise(code, message)
+            if code is ErrorCode.UNKNOWN_TOPIC_ID:
+                # Nothing was sent before. The id comes from a node that lags, or went to one.
+                topic_id = await self._id_of(name, deadline)
+
+    async def _id_of(self, name: str, deadline: Deadline) -> bytes | None:
+        """The id of the topic that has the name now. None where metadata knows no such topic, or no ids: what stands under the
+        name may be a key that describes no topic, which is deleted by the name."""
+        try:
+            topic_id = (await self._cluster.refresh_topic(name, deadline)).topic_id
+        except RequestRejected as refused:
+            if refused.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+                raise
+            return None
+        return topic_id if any(topic_id) else None
+
+    def _patience_ms(self, deadline: Deadline) -> float:
+        """How long one node may take to answer a change."""
+        return min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)
 
     async def describe_cluster(self, timeout_ms: float | None = None) -> ClusterDescription:
         answer, _ = await self._cluster.ask_any(
@@ -188,29 +198,26 @@ class Admin:
                     raise
                 if deadline.is_over() and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
+            except NoReachableNode as error:
+                raise _without_leaders(name, f"no node answers any more ({error})") from None
             else:
                 if len(described.partitions) >= count and all(p.leader_id >= 0 for p in described.partitions):
                     return described
             if deadline.is_over():
-                raise UnknownOutcome(
-                    f"topic {name!r} was created, but not every partition has a leader yet; "
-                    "when all will have one is not known: describe the topic before you use it"
-                )
+                raise _without_leaders(name, "not every partition has a leader yet")
             await backoff.pause(deadline)
 
-    async def pause_or_raise(
-        self, code: ErrorCode, what: str, backoff: Backoff, deadline: Deadline, message: str | None = ""
-    ) -> None:
-        """After an error: wait to try again. RequestRejected for one that does not pass, or when the time is over."""
-        told = f"{what}: {message}" if message else what
-        if code not in RETRIABLE:
-            raise RequestRejected(code, told)
-        if deadline.is_over():
-            if code == ErrorCode.REQUEST_TIMED_OUT:
-                # The node says nothing else, in words of its own.
-                raise unknown_outcome(f"{what} was sent, and no answer decides", "look whether it was, then decide")
-            raise RequestRejected(code, told)
+    async def pause_or_raise(self, code: ErrorCode, what: str, backoff: Backoff, deadline: Deadline) -> None:
+        """After an error of what only asks: wait to ask again. RequestRejected for one that does not pass, or when the time is
+        over."""
+        if code not in RETRIABLE or deadline.is_over():
+            raise RequestRejected(code, what)
         await backoff.pause(deadline)
 
     def _deadline(self, timeout_ms: float | None) -> Deadline:
         return Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+
+
+def _without_leaders(name: str, why: str) -> UnknownOutcome:
+    told = f"topic {name!r} was created, but {why}; when all partitions will have a leader is not known"
+    return UnknownOutcome(f"{told}: describe the topic before you use it")

@@ -306,8 +306,13 @@ class AsyncClient:
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
         replica: Replica = None,
     ) -> AsyncIterator[Record]:
-        """Records for ever, in order within each partition, from EARLIEST, LATEST or an offset per partition on."""
-        asked = list(partitions) if partitions is not None else await self.partitions(topic)
+        """Records for ever, in order within each partition, from EARLIEST, LATEST or an offset per partition on.
+
+        Raises RequestRejected(UNKNOWN_TOPIC_ID) when the topic was deleted and created again: its offsets are others now.
+        """
+        named = None if partitions is None else list(partitions)
+        described = await self._cluster.topic_with(topic, named or (), self._deadline(None), is_retry=True)
+        asked = sorted(described.partitions) if named is None else named
         if isinstance(start, Mapping):
             positions = {partition: start[partition] for partition in asked}
         elif start in (EARLIEST, LATEST):
@@ -329,6 +334,7 @@ class AsyncClient:
                         wait_ms=max_wait_ms,
                         replica=replica,
                         isolation=isolation,
+                        topic_id=described.topic_id,
                     )
                     if records:
                         await chunks.put(records)

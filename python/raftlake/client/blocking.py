@@ -6,6 +6,7 @@ checked by their types, and `help` shows both.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -76,11 +77,12 @@ def _iterate(facade: Facade[A], begin: Callable[[A], AsyncIterator[T]]) -> Itera
             except StopAsyncIteration:
                 return
     finally:
-        closing = _closed(iterator)
-        try:
-            running.call(closing)
-        except RuntimeError:  # The client was closed first.
-            closing.close()
+        # Refused where the client was closed first, or in the child of a fork: then there is nothing to end.
+        with contextlib.suppress(RuntimeError):
+            if running.is_current:  # The collector found this iterator there.
+                running.submit(_closed(iterator))
+            else:
+                running.call(_closed(iterator))
 
 
 async def _next(iterator: AsyncIterator[T]) -> T:

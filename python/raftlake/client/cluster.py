@@ -21,6 +21,7 @@ from raftlake.client.connection import Connection
 from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.errors import Disconnected, NoReachableNode
 from raftlake.client.pool import ConnectionPool
+from raftlake.client.shared_work import SharedWork
 from raftlake.client.types import Address, ClientConfig, PartitionDescription, TopicDescription
 from raftlake.errors import ErrorCode, RequestRejected, code_of, unknown_outcome
 from raftlake.wire.api import ApiKey
@@ -57,7 +58,8 @@ class Topic:
     def lacks(self, partitions: Iterable[int], topic_id: bytes | None) -> RequestRejected | None:
         """What to say when this is not the topic of that id (None: of any), or does not have all of the partitions."""
         if topic_id is not None and topic_id != self.topic_id:
-            return RequestRejected(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {self.name!r} was deleted and created again")
+            told = f"topic {self.name!r} was deleted and created again: begin anew, with offsets of the new one"
+            return RequestRejected(ErrorCode.UNKNOWN_TOPIC_ID, told)
         try:
             for partition in partitions:
                 self.require_partition(partition)
@@ -88,12 +90,14 @@ class Cluster:
         self.cluster_id: str | None = None
         self.nodes: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}
-        self._refreshing: dict[tuple[Names, Address | None], asyncio.Task[MetadataResponse]] = {}
+        self._refreshing: SharedWork[tuple[Names, Address | None], MetadataResponse] = SharedWork("metadata")
         self._turns = itertools.count()
         #: Whether a node has ever answered this client: an outage is waited for, a wrong address is not.
         self._was_reached = False
         #: Nodes that could not tell what exists when they were last asked, for want of a leader.
         self._leaderless: dict[Address, None] = {}
+        #: By address: why a node gave no answer when it was last asked.
+        self._silent: dict[str, str] = {}
 
     def now(self) -> float:
         """Seconds on the loop's clock."""
@@ -153,9 +157,10 @@ class Cluster:
                     connection = await self._connect(address, connect_patience_ms)
                     answer = await self.request(connection, api_key, version, message, deadline, patience_ms)
                     self._was_reached = True
+                    self._silent.pop(str(address), None)
                     return answer, was_sent, address
                 except Disconnected as error:
-                    errors[error.address] = error.reason
+                    errors[error.address] = self._silent[error.address] = error.reason
                     self._leaderless.pop(address, None)
                     was_sent = was_sent or error.sent
                 if deadline.is_over():
@@ -257,19 +262,12 @@ class Cluster:
 
     async def _refresh(self, names: Names, deadline: Deadline, avoid: Address | None = None) -> MetadataResponse:
         """Ask some node about some topics or all (None). Callers that ask the same at the same time share one request."""
-        key = (names, avoid)
-        refreshing = self._refreshing.get(key)
-        if refreshing is None:
-            refreshing = asyncio.get_running_loop().create_task(self._ask_metadata(names, deadline, avoid), name="metadata")
-            self._refreshing[key] = refreshing
-            refreshing.add_done_callback(lambda task: self._refreshed(key, task))
-        return await asyncio.shield(refreshing)
-
-    def _refreshed(self, key: tuple[Names, Address | None], task: asyncio.Task[MetadataResponse]) -> None:
-        del self._refreshing[key]
-        if not task.cancelled():
-            # Marks it as seen: when every caller was cancelled meanwhile, it is looked at here alone.
-            task.exception()
+        try:
+            return await self._refreshing.result((names, avoid), lambda: self._ask_metadata(names, deadline, avoid), deadline)
+        except TimeoutError:
+            if self._leaderless:
+                raise _leaderless(names) from None
+            raise NoReachableNode([str(address) for address in self.config.bootstrap], self._silent) from None
 
     async def _ask_metadata(self, names: Names, deadline: Deadline, avoid: Address | None) -> MetadataResponse:
         request = protocol.metadata_request(names)
@@ -319,13 +317,22 @@ class Cluster:
         self._topics[name] = Topic(name, topic_id, partitions, self.now(), address)
 
     def learn_leader(
-        self, topic: str, partition: int, leader_id: int, leader_epoch: int, endpoints: Iterable[tuple[int, str, int]]
+        self,
+        topic: str,
+        topic_id: bytes,
+        partition: int,
+        leader_id: int,
+        leader_epoch: int,
+        endpoints: Iterable[tuple[int, str, int]],
     ) -> bool:
-        """An answer named a leader (KIP-951); true when that is news."""
+        """An answer named a leader (KIP-951) in the topic of that id; true when that is news."""
         for node_id, host, port in endpoints:
             self.nodes[node_id] = Address(host, port)
         known = self._topics.get(topic)
-        leader = known.partitions.get(partition) if known is not None else None
+        if known is None or known.topic_id != topic_id:
+            # Epochs of a topic that was deleted say nothing of its successor.
+            return False
+        leader = known.partitions.get(partition)
         if leader is None or leader_id < 0:
             return False
         is_newer = leader_epoch > leader.leader_epoch or (leader_epoch == leader.leader_epoch and leader.leader_id < 0)

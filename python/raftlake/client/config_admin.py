@@ -12,6 +12,7 @@ from typing import Any
 
 from raftlake.client import protocol
 from raftlake.client.admin import Admin
+from raftlake.client.change import Change
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX
@@ -38,18 +39,17 @@ class ConfigAdmin:
         not accepted, UNKNOWN_TOPIC_OR_PARTITION without the topic."""
         deadline = self._deadline(timeout_ms)
         request = alter_configs_request(topic, configs, delete)
-        backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
+        what = f"configs of topic {topic!r}"
+        change = Change(self._cluster, what, deadline)
         while True:
-            answer, _ = await self._cluster.ask_any(
-                ApiKey.INCREMENTAL_ALTER_CONFIGS, ALTER_CONFIGS_VERSION, request, deadline, changes=True
-            )
+            answer = await change.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, ALTER_CONFIGS_VERSION, request)
             code, message = alter_configs_result(answer)
             if code is ErrorCode.NONE:
                 return
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 # The node has asked the leader first: there is none.
-                raise RequestRejected(code, f"configs of topic {topic!r}: {message}")
-            await self._admin.pause_or_raise(code, f"configs of topic {topic!r}", backoff, deadline, message)
+                raise change.told(RequestRejected(code, f"{what}: {message}"))
+            await change.pause_or_raise(code, message)
 
     async def own(self, topics: Iterable[str], timeout_ms: float | None = None) -> dict[str, dict[str, str]]:
         """By topic, what it says over the settings of the nodes. Topics that do not exist are left out."""

@@ -217,6 +217,8 @@ async def open_connection(address: Address, config: ClientConfig) -> Connection:
     try:
         await connection.negotiate(config.connect_timeout_ms)
     except Disconnected as error:
+        # A refusal alone leaves it open.
+        connection.close(error.reason)
         raise Disconnected(error.address, error.reason, sent=False) from error
     except asyncio.CancelledError:
         connection.close("connect was cancelled")

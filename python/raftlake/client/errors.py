@@ -110,3 +110,8 @@ class Disconnected(RaftlakeError):
         self.address = address
         self.reason = reason
         self.sent = sent
+
+
+def closed_error() -> RequestRejected:
+    """Of an append that was not sent before its client or its producer was closed."""
+    return RequestRejected(ErrorCode.NETWORK_EXCEPTION, "this client is closed")

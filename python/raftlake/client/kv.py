@@ -30,6 +30,7 @@ from raftlake.client.kv_answers import (
     deleted_of,
     error_text,
     front_of,
+    has_offset,
     may_have_happened,
     may_have_room_soon,
     offset_of,
@@ -173,10 +174,13 @@ class AsyncKv:
             params = {"prefix": prefix, **position.params()}
             try:
                 async with self._http.stream("GET", f"{front}/v1/watch", params=params, timeout=timeout) as answer:
-                    if answer.status_code in REFUSALS:
-                        await answer.aread()
+                    if not has_offset(answer):
+                        self._forget(front)
+                    elif answer.status_code in REFUSALS:
+                        async with asyncio.timeout(config.attempt_timeout_ms / 1000):
+                            await answer.aread()
                         raise refusal_of(answer)
-                    if answer.status_code == 200:
+                    elif answer.status_code == 200:
                         position.start_at(offset_of(answer) - 1)
                         events = ServerSentEvents()
                         async for chunk in answer.aiter_bytes():
@@ -186,7 +190,7 @@ class AsyncKv:
                                 if change is not None and position.is_new(change):
                                     yield change
                             position.advance_to(events.last_id)
-            except httpx.TransportError:
+            except (httpx.TransportError, TimeoutError):
                 self._forget(front)
             await backoff.pause()
 
@@ -233,11 +237,11 @@ class AsyncKv:
             began_ms = deadline.elapsed_ms()
             goes_on_at_once = False
             try:
-                answer = await self._http.request(method, front + path, timeout=self._timeout(deadline), **arguments)
+                answer = await self._ask(method, front + path, deadline, **arguments)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
                 errors[front] = str(error) or type(error).__name__
                 self._forget(front)
-            except httpx.RequestError as error:
+            except (httpx.RequestError, TimeoutError) as error:
                 self._forget(front)
                 reason = str(error) or type(error).__name__
                 if is_write:
@@ -245,7 +249,11 @@ class AsyncKv:
                 errors[front] = reason
             else:
                 took_ms = deadline.elapsed_ms() - began_ms
-                if answer.status_code == 307:
+                if not is_write and not has_offset(answer):
+                    # Whoever took the port of a node that is down knows nothing of keys.
+                    self._forget(front)
+                    errors[front] = f"{answer.status_code}, and not from a node: it has no x-raftlake-offset"
+                elif answer.status_code == 307:
                     try:
                         self._leader = front_of(answer)
                     except WireError as error:
@@ -281,10 +289,14 @@ class AsyncKv:
             ErrorCode.REQUEST_TIMED_OUT, f"{method} {path} was not accepted in time ({told or 'redirected only'})"
         )
 
-    def _timeout(self, deadline: Deadline) -> httpx.Timeout:
+    async def _ask(self, method: str, url: str, deadline: Deadline, **arguments: Any) -> httpx.Response:
+        """One try. TimeoutError proves nothing, as httpx.ReadTimeout."""
         config = self._cluster.config
-        attempt_ms = min(config.attempt_timeout_ms, max(1.0, deadline.remaining_ms()))
-        return httpx.Timeout(attempt_ms / 1000, connect=min(config.connect_timeout_ms, attempt_ms) / 1000)
+        attempt_s = min(config.attempt_timeout_ms, max(1.0, deadline.remaining_ms())) / 1000
+        connect_s = min(config.connect_timeout_ms / 1000, attempt_s)
+        # The limits of httpx begin anew with each piece of the answer. The connection is there when its own one is over.
+        async with asyncio.timeout(connect_s + attempt_s):
+            return await self._http.request(method, url, timeout=httpx.Timeout(attempt_s, connect=connect_s), **arguments)
 
     # --- fronts ------------------------------------------------------------------------------------------------------
 

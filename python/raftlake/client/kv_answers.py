@@ -47,6 +47,11 @@ def offset_of(answer: httpx.Response) -> int:
         raise WireError(f"{answer.request.url} answered without its offset") from error
 
 
+def has_offset(answer: httpx.Response) -> bool:
+    """Whether a node may have given the answer: each of its answers carries the offset."""
+    return "x-raftlake-offset" in answer.headers
+
+
 def page_of(answer: httpx.Response) -> KvPage:
     """A list of keys."""
     body = json_of(answer)

@@ -8,7 +8,6 @@ whose sequence may have a gap is retired for good.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from dataclasses import dataclass, field
 
@@ -19,7 +18,8 @@ from raftlake.client import protocol
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.routing import RETRIABLE
-from raftlake.errors import RequestRejected, code_of
+from raftlake.client.shared_work import SharedWork
+from raftlake.errors import ErrorCode, RequestRejected, code_of
 from raftlake.wire.api import ApiKey
 
 #: As many batches as a node remembers per producer id and partition.
@@ -93,14 +93,21 @@ class ProducerIds:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._shared: dict[int, asyncio.Task[ProducerId]] = {}
+        self._shared: dict[int, ProducerId] = {}
+        self._asking: SharedWork[int, ProducerId] = SharedWork("producer id")
 
     async def shared(self, index: int, deadline: Deadline) -> ProducerId:
-        task = self._shared.get(index)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = asyncio.get_running_loop().create_task(self.fresh(deadline), name="producer id")
-            self._shared[index] = task
-        return await asyncio.shield(task)
+        """The id of this lane, which is asked for once; raises RequestRejected or NoReachableNode."""
+        if index in self._shared:
+            return self._shared[index]
+        try:
+            return await self._asking.result(index, lambda: self._learn(index, deadline), deadline)
+        except TimeoutError:
+            raise RequestRejected(ErrorCode.REQUEST_TIMED_OUT, "no producer id yet") from None
+
+    async def _learn(self, index: int, deadline: Deadline) -> ProducerId:
+        self._shared[index] = await self.fresh(deadline)
+        return self._shared[index]
 
     async def fresh(self, deadline: Deadline) -> ProducerId:
         """A producer id that was never used; raises RequestRejected or NoReachableNode."""
@@ -119,7 +126,4 @@ class ProducerIds:
             await backoff.pause(deadline)
 
     async def close(self) -> None:
-        tasks = list(self._shared.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._asking.close()

@@ -6,17 +6,18 @@ For records each leader is asked for its own partitions. A request that is repea
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
 from raftlake.client.admin import PARTITIONS_MAX, Admin
+from raftlake.client.change import Change
 from raftlake.client.cluster import Cluster
-from raftlake.client.deadline import Backoff, Deadline
+from raftlake.client.deadline import Deadline
 from raftlake.client.errors import NoReachableNode
 from raftlake.client.routing import RETRIABLE, ask_leaders
 from raftlake.client.types import Address, TopicDescription
-from raftlake.errors import ErrorCode, RequestRejected, WireError, code_of, unknown_outcome
+from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected, WireError, code_of, unknown_outcome
 from raftlake.wire.api import ApiKey
 
 CREATE_PARTITIONS_VERSION = 3
@@ -38,6 +39,7 @@ class PartitionAdmin:
         then. RequestRejected(OFFSET_OUT_OF_RANGE): above the high watermark. UnknownOutcome: a leader was asked, and has not
         told in time what became of it."""
         undecided: set[int] = set()
+        begins: dict[int, int] = {}
 
         async def ask(address: Address, partitions: list[int], deadline: Deadline) -> Mapping[int, int | ErrorCode]:
             remaining_ms = min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)
@@ -48,24 +50,19 @@ class PartitionAdmin:
             answer = await self._cluster.request(connection, ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, request, deadline)
             results = delete_records_results(answer)
             for each, result in results.items():
-                # A refusal decides this question, and not one before it whose answer was lost.
-                is_refused = each not in lost_before and result is not ErrorCode.REQUEST_TIMED_OUT
+                if not isinstance(result, ErrorCode):
+                    begins[each] = result
+                # A refusal that passes decides this question, and not one before it whose answer was lost.
+                decides_it = each not in lost_before and result is not ErrorCode.REQUEST_TIMED_OUT
+                is_refused = decides_it or result not in RETRIABLE
                 if is_refused or not isinstance(result, ErrorCode):
                     undecided.discard(each)
             return results
 
         try:
-            return await ask_leaders(self._cluster, topic, offsets, self._deadline(timeout_ms), ask)
+            return await ask_leaders(self._cluster, topic, offsets, self._deadline(timeout_ms), ask, changes=True)
         except (RequestRejected, NoReachableNode) as error:
-            if isinstance(error, RequestRejected) and error.code in _KEPT:
-                # DeleteRecords has no room for the reason, which the node's log tells.
-                raise RequestRejected(error.code, f"{error.message}: {_KEPT[error.code]}") from None
-            passes = not isinstance(error, RequestRejected) or error.code in RETRIABLE
-            if not undecided or not passes:
-                raise
-            places = ", ".join(f"{topic}-{partition}" for partition in sorted(undecided))
-            then = "look where these partitions begin, or delete again, which does no harm"
-            raise unknown_outcome(f"the deletion of records of {places} was not answered in time ({error})", then) from None
+            raise _why_not_all(topic, error, undecided, begins) from None
 
     async def create_partitions(self, topic: str, count: int, timeout_ms: float | None = None) -> TopicDescription:
         """Let a topic have `count` partitions, and wait until all of them have leaders. RequestRejected(INVALID_PARTITIONS)
@@ -76,26 +73,45 @@ class PartitionAdmin:
         deadline = self._deadline(timeout_ms)
         remaining_ms = min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)
         request = create_partitions_request(topic, count, remaining_ms)
-        was_sent = False
-        backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
+        change = Change(self._cluster, f"{count} partitions for topic {topic!r}", deadline)
         while True:
-            answer, sent_before = await self._cluster.ask_any(
-                ApiKey.CREATE_PARTITIONS, CREATE_PARTITIONS_VERSION, request, deadline, changes=True
-            )
-            was_sent = was_sent or sent_before
+            answer = await change.ask(ApiKey.CREATE_PARTITIONS, CREATE_PARTITIONS_VERSION, request)
             code, message = create_partitions_result(answer)
             is_done = code is ErrorCode.NONE
-            if code is ErrorCode.INVALID_PARTITIONS and was_sent:
-                # Its own work, if it has exactly so many.
-                described = await self._admin.describe_topic(topic, deadline.remaining_ms())
-                is_done = len(described.partitions) == count
+            if code is ErrorCode.INVALID_PARTITIONS and change.may_be_done:
+                is_done = await self._has_exactly(topic, count, change, deadline)
             if is_done:
                 return await self._admin.wait_for_leaders(topic, deadline, count)
-            await self._admin.pause_or_raise(code, f"{count} partitions for topic {topic!r}", backoff, deadline, message)
-            was_sent = was_sent or code is ErrorCode.REQUEST_TIMED_OUT
+            await change.pause_or_raise(code, message)
+
+    async def _has_exactly(self, topic: str, count: int, change: Change, deadline: Deadline) -> bool:
+        """Whether what was refused is its own work, done before."""
+        try:
+            return len((await self._admin.describe_topic(topic, deadline.remaining_ms())).partitions) == count
+        except (RequestRejected, NoReachableNode) as error:
+            raise change.told(error) from None
 
     def _deadline(self, timeout_ms: float | None) -> Deadline:
         return Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+
+
+def _why_not_all(
+    topic: str, error: RequestRejected | NoReachableNode, undecided: Collection[int], begins: Mapping[int, int]
+) -> RaftlakeError:
+    """The error of a deletion that is not done in all partitions: it may be in `undecided`, and is in those of `begins`."""
+    reason = str(error)
+    if isinstance(error, RequestRejected) and error.code in _KEPT:
+        # DeleteRecords has no room for the reason, which the node's log tells.
+        reason = f"{reason}: {_KEPT[error.code]}"
+    done = ", ".join(f"{topic}-{partition} (it begins at {begin} now)" for partition, begin in sorted(begins.items()))
+    also = f"; deleted all the same: records of {done}" if done else ""
+    if undecided:
+        places = ", ".join(f"{topic}-{partition}" for partition in sorted(undecided))
+        then = "look where these partitions begin, or delete again, which does no harm"
+        return unknown_outcome(f"the deletion of records of {places} was not answered in time ({reason}){also}", then)
+    if isinstance(error, NoReachableNode):
+        return RequestRejected(ErrorCode.NETWORK_EXCEPTION, reason + also) if done else error
+    return RequestRejected(error.code, reason.removeprefix(f"{error.code.name}: ") + also)
 
 
 def create_partitions_request(topic: str, count: int, timeout_ms: float) -> Any:

@@ -36,6 +36,7 @@ class AsyncProducer:
         self._lanes_max = lanes_max
         self._senders: dict[tuple[str, int], PartitionSender] = {}
         self._turns = RoundRobin()
+        self._is_closed = False
 
     async def append(self, topic: str, record: AppendRecord, timeout_ms: float | None = None) -> AppendResult:
         """One record, in a request of its own, sent at once."""
@@ -44,8 +45,9 @@ class AsyncProducer:
         while True:
             described = await self._cluster.topic_with(topic, _named([record]), deadline)
             partition = self.choose_partition(described, record)
+            batch = self._built([record])
             try:
-                return await self._submit(topic, partition, [record], deadline)
+                return await self._sender(topic, partition).submit(batch, 1, deadline)
             except RequestRejected as refused:
                 if record.partition is not None or refused.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
@@ -76,7 +78,8 @@ class AsyncProducer:
     async def _submit_many(
         self, topic: str, records: Iterable[AppendRecord], timeout_ms: float | None
     ) -> list[tuple[list[int], asyncio.Future[AppendResult]]]:
-        """The batches that these records make: the places of its records among them, and its outcome."""
+        """The batches that these records make: the places of its records among them, and its outcome. Nothing is sent before
+        all of them are built: what cannot be built is an error of the call."""
         deadline = self._deadline(timeout_ms)
         chosen = [to_record(record) for record in records]
         described = await self._cluster.topic_with(topic, _named(chosen), deadline)
@@ -90,11 +93,12 @@ class AsyncProducer:
             else:
                 partition = self.choose_partition(described, record)
             by_partition.setdefault(partition, []).append((place, record))
-        return [
-            ([place for place, _ in batch], self._submit(topic, partition, [record for _, record in batch], deadline))
+        built = [
+            ([place for place, _ in batch], self._sender(topic, partition), self._built([record for _, record in batch]))
             for partition, placed in by_partition.items()
             for batch in _split(placed)
         ]
+        return [(places, sender.submit(batch, len(places), deadline)) for places, sender, batch in built]
 
     async def append_batches(
         self,
@@ -117,12 +121,10 @@ class AsyncProducer:
         """As `append_batches`, but returns at once: one future per batch."""
         deadline = self._deadline(timeout_ms)
         sender = self._sender(topic, partition)
-        outcomes: list[asyncio.Future[AppendResult]] = []
-        for batch in batches:
-            header = parse_header(batch)
-            owned = batch if isinstance(batch, bytearray) else bytearray(batch)
-            outcomes.append(sender.submit(owned, header.last_offset_delta + 1, deadline))
-        return outcomes
+        # All are read before the first is sent.
+        counted = [(batch, parse_header(batch).last_offset_delta + 1) for batch in batches]
+        owned = [(batch if isinstance(batch, bytearray) else bytearray(batch), count) for batch, count in counted]
+        return [sender.submit(batch, count, deadline) for batch, count in owned]
 
     def choose_partition(self, topic: Topic, record: NewRecord) -> int:
         """The record's own, or its key's, or the next one in turn."""
@@ -137,24 +139,24 @@ class AsyncProducer:
 
     async def close(self) -> None:
         """Give up what is not acknowledged yet: what was sent ends as UnknownOutcome."""
+        self._is_closed = True
         for sender in self._senders.values():
             sender.close()
         await self._ids.close()
 
-    def _submit(
-        self, topic: str, partition: int, records: Sequence[NewRecord], deadline: Deadline
-    ) -> asyncio.Future[AppendResult]:
-        batch = build_batch(
+    def _built(self, records: Sequence[NewRecord]) -> bytearray:
+        return build_batch(
             [WireRecord(0, -1 if r.timestamp_ms is None else r.timestamp_ms, r.key, r.value, r.headers) for r in records],
             timestamp_ms=time.time_ns() // 1_000_000,
             compression=self._cluster.config.compression,
         )
-        return self._sender(topic, partition).submit(batch, len(records), deadline)
 
     def _require_open(self) -> None:
         """Raises where nothing may be appended any more."""
 
     def _sender(self, topic: str, partition: int) -> PartitionSender:
+        if self._is_closed:
+            raise RequestRejected(ErrorCode.NETWORK_EXCEPTION, "this producer is closed")
         self._require_open()
         sender = self._senders.get((topic, partition))
         if sender is None:

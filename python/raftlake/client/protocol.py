@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from uuid import UUID
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
@@ -97,11 +98,13 @@ def create_topic_result(answer: CreateTopicsResponse) -> tuple[ErrorCode, str]:
     return code_of(answer.topics[0].error_code), answer.topics[0].error_message or ""
 
 
-def delete_topic_request(name: str, timeout_ms: int) -> DeleteTopicsRequest:
-    return DeleteTopicsRequest(
-        topics=(DeleteTopicState(name=TopicName(name), topic_id=None),),
-        timeout=i32Timedelta.parse(timedelta(milliseconds=timeout_ms)),
-    )
+def delete_topic_request(name: str, topic_id: bytes | None, timeout_ms: int) -> DeleteTopicsRequest:
+    """By the id, or, without one, by the name: a request has one of the two."""
+    if topic_id is None:
+        topic = DeleteTopicState(name=TopicName(name), topic_id=None)
+    else:
+        topic = DeleteTopicState(name=None, topic_id=UUID(bytes=topic_id))
+    return DeleteTopicsRequest(topics=(topic,), timeout=i32Timedelta.parse(timedelta(milliseconds=timeout_ms)))
 
 
 def delete_topic_result(answer: DeleteTopicsResponse) -> tuple[ErrorCode, str]:

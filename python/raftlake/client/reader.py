@@ -88,7 +88,9 @@ class Reader:
                     elif code == ErrorCode.OFFSET_OUT_OF_RANGE and node_id == leader_id:
                         raise OffsetOutOfRange(topic, partition, offset, result.log_start_offset, result.high_watermark)
                     elif result.current_leader is not None:
-                        self._cluster.learn_leader(topic, partition, *result.current_leader, answer.node_endpoints)
+                        self._cluster.learn_leader(
+                            topic, described.topic_id, partition, *result.current_leader, answer.node_endpoints
+                        )
             if replica is not None and node_id != leader_id:
                 replica = None
                 continue
@@ -110,6 +112,7 @@ class Reader:
         wait_ms: int,
         replica: Replica = None,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        topic_id: bytes | None = None,
         timeout_ms: float | None = None,
     ) -> tuple[list[Record], int]:
         """Records from `offset` on, and the offset to go on from (which control records may put beyond the last record).
@@ -118,11 +121,19 @@ class Reader:
 
         There is no record only at the end for this reader. A node that has to fetch an offset from the remote tier may answer
         without it: such an offset is asked for again, and RequestRejected(REQUEST_TIMED_OUT) names one that does not come.
+        `topic_id` is that of `fetch_raw`.
         """
         position = offset
         deadline = None if timeout_ms is None else self._deadline(timeout_ms)
         fetch = partial(
-            self.fetch_raw, topic, partition, bytes_max=bytes_max, wait_ms=wait_ms, replica=replica, isolation=isolation
+            self.fetch_raw,
+            topic,
+            partition,
+            bytes_max=bytes_max,
+            wait_ms=wait_ms,
+            replica=replica,
+            isolation=isolation,
+            topic_id=topic_id,
         )
         while True:
             fetched = await self._await_batch(

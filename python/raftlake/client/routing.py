@@ -41,18 +41,26 @@ RETRIABLE = frozenset(
     }
 )
 
+#: Answers after which a change may have been made.
+_MAY_BE_DONE = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
+
 #: While a leader is being elected it pays to look again soon.
 LEADER_BACKOFF_MS_MAX = 100
 
 
 async def ask_leaders(
-    cluster: Cluster, topic_name: str, partitions: Iterable[int], deadline: Deadline, ask: Ask[T]
+    cluster: Cluster, topic_name: str, partitions: Iterable[int], deadline: Deadline, ask: Ask[T], *, changes: bool = False
 ) -> dict[int, T]:
-    """The result of every partition; raises the first error that does not pass, or the last one when the time is over."""
+    """The result of every partition; raises the first error that does not pass, or the last one when the time is over.
+
+    `changes`: what is asked changes something, and names the topic by its name. Once it may have been done, no topic that was
+    created under the name since is asked: RequestRejected(UNKNOWN_TOPIC_ID).
+    """
     left = list(dict.fromkeys(partitions))
     results: dict[int, T] = {}
     backoff = Backoff(cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
     topic = await cluster.topic_with(topic_name, left, deadline)
+    topic_id: bytes | None = None
     failure = RequestRejected(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic_name!r} has no leader")
     while True:
         by_leader: dict[Address, list[int]] = {}
@@ -62,6 +70,8 @@ async def ask_leaders(
                 by_leader.setdefault(address, []).append(partition)
         answers = await asyncio.gather(*(_ask_or_fail(ask, address, group, deadline) for address, group in by_leader.items()))
         for answer in answers:
+            if changes and any(result in _MAY_BE_DONE or not isinstance(result, ErrorCode) for result in answer.values()):
+                topic_id = topic.topic_id
             for partition, result in answer.items():
                 if not isinstance(result, ErrorCode):
                     results[partition] = result
@@ -75,7 +85,7 @@ async def ask_leaders(
         if deadline.is_over():
             raise failure
         await backoff.pause(deadline)
-        topic = await cluster.topic_with(topic_name, left, deadline, is_retry=True)
+        topic = await cluster.topic_with(topic_name, left, deadline, topic_id=topic_id, is_retry=True)
 
 
 async def _ask_or_fail(ask: Ask[T], address: Address, partitions: list[int], deadline: Deadline) -> Mapping[int, T | ErrorCode]:

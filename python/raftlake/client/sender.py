@@ -5,7 +5,8 @@ connection. When one fails in a way that may pass, nothing new is sent until eve
 what failed is sent again, in the old order and with the old sequences, to the leader of that time. A batch that was appended
 before its answer got lost is recognised by its sequence and not appended again. A node that does not know what came before a
 batch (the topic was deleted and created again, or a lost majority took records with it) gets it under a new number, if it
-certainly is not in the log: it was never sent to this topic, or was refused.
+certainly is not in the log: it was never sent to this topic, or was refused. Batches wait together for what sending needs, and
+each of them in its own time.
 
 What a batch ends with: AppendResult; RequestRejected when it certainly was not appended; UnknownOutcome when it was sent
 and the time is over, or a later error does not say what became of the earlier try. With one lane the order is strict: after
@@ -21,7 +22,7 @@ from typing import Any
 from raftlake.client.cluster import Cluster
 from raftlake.client.connection import Connection
 from raftlake.client.deadline import Backoff, Deadline
-from raftlake.client.errors import Disconnected
+from raftlake.client.errors import Disconnected, closed_error
 from raftlake.client.lanes import Lane, ProducerId, ProducerIds, stamp_producer
 from raftlake.client.produce_answer import (
     PRODUCE_VERSION,
@@ -61,6 +62,10 @@ class PartitionSender:
         self._has_unsent = False
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
+        #: The longest time of those that the task works for.
+        self._task_deadline: Deadline | None = None
+        #: Rings when the first of those that wait has no time left.
+        self._timer: asyncio.TimerHandle | None = None
         self._backoff = Backoff(cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
         self._attempts = 0
         #: Since it was found, something failed that may be otherwise at another node.
@@ -81,10 +86,12 @@ class PartitionSender:
         pending = PendingBatch(self._submitted, batch, record_count, deadline, outcome)
         self._submitted += 1
         if self._is_closed or self._gap is not None:
-            self._fail(pending, _closed_error() if self._gap is None else self._gap[1])
+            self._fail(pending, closed_error() if self._gap is None else self._gap[1])
             return outcome
         self._waiting.append(pending)
         self._send_waiting()
+        if self._waiting:
+            self._ring_by(deadline)
         return outcome
 
     def close(self) -> None:
@@ -93,7 +100,9 @@ class PartitionSender:
         self._watch.close()
         if self._task is not None:
             self._task.cancel()
-        self._fail_waiting(_closed_error())
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_waiting(closed_error())
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -185,7 +194,7 @@ class PartitionSender:
         if self._is_closed:
             failed, self._failed = self._failed, []
             for batch in failed:
-                self._fail(batch, _closed_error())
+                self._fail(batch, closed_error())
         elif self._failed and not self._in_flight:
             for batch in self._failed:
                 assert batch.lane is not None
@@ -197,6 +206,7 @@ class PartitionSender:
                 self._connection = None
             self._is_told_to_wait = not self._is_leader_doubtful
             self._prepare()
+            self._ring_for_those_that_wait()
         else:
             self._send_waiting()
 
@@ -239,7 +249,9 @@ class PartitionSender:
     def _learn_leader(self, result: ProducePartitionResult, answer: ProduceResponse) -> None:
         if result.current_leader is None:
             return
-        is_news = self._cluster.learn_leader(self._topic, self._partition, *result.current_leader, answer.node_endpoints)
+        is_news = self._cluster.learn_leader(
+            self._topic, self._topic_id, self._partition, *result.current_leader, answer.node_endpoints
+        )
         if is_news:
             # Worth trying at once. Epochs only rise, so this cannot go round in circles.
             self._attempts = 0
@@ -303,9 +315,43 @@ class PartitionSender:
     def _fail_over(self, pending: PendingBatch) -> None:
         self._fail(pending, pending.last_error or RequestRejected(ErrorCode.REQUEST_TIMED_OUT, "never sent"))
 
+    def _end_what_is_over(self, error: Exception | None = None) -> None:
+        for pending in [pending for pending in self._waiting if self._is_over(pending)]:
+            # A batch before it may have ended it.
+            if pending in self._waiting and not self._is_worked_for(pending):
+                self._waiting.remove(pending)
+                if error is None:
+                    self._fail_over(pending)
+                else:
+                    self._fail(pending, error)
+
+    def _is_worked_for(self, pending: PendingBatch) -> bool:
+        """Whether the task ends with the time of this batch, and tells the reason then."""
+        return self._task_deadline is not None and pending.deadline.at >= self._task_deadline.at
+
     def _fail_waiting(self, error: Exception) -> None:
         while self._waiting:
             self._fail(self._waiting.popleft(), error)
+
+    # --- the time of those that wait ---------------------------------------------------------------------------------
+
+    def _ring_by(self, deadline: Deadline) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= deadline.at:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline.at, self._on_time)
+
+    def _ring_for_those_that_wait(self) -> None:
+        left = [pending.deadline for pending in self._waiting if not pending.deadline.is_over()]
+        if left:
+            self._ring_by(min(left, key=lambda deadline: deadline.at))
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._end_what_is_over()
+        self._send_waiting()
+        self._ring_for_those_that_wait()
 
     # --- between rounds ----------------------------------------------------------------------------------------------
 
@@ -317,11 +363,15 @@ class PartitionSender:
 
     def _prepared(self, task: asyncio.Task[None]) -> None:
         self._task = None
+        deadline, self._task_deadline = self._task_deadline, None
         if task.cancelled():
             return
         error = task.exception()
-        if error is not None:
-            assert isinstance(error, Exception)
+        assert error is None or isinstance(error, Exception)
+        if error is not None and deadline is not None and deadline.is_over():
+            # Whoever came later has time left.
+            self._end_what_is_over(error)
+        elif error is not None:
             self._fail_waiting(error)
         self._send_waiting()
 
@@ -334,16 +384,19 @@ class PartitionSender:
         while needs_leader:
             if self._attempts:
                 await self._backoff.pause()
-            while (over := next((pending for pending in self._waiting if self._is_over(pending)), None)) is not None:
-                self._waiting.remove(over)
-                self._fail_over(over)
+            self._end_what_is_over()
             if not self._waiting:
                 return
-            deadline = max((pending.deadline for pending in self._waiting), key=lambda deadline: deadline.at)
+            self._task_deadline = deadline = self._longest()
             needs_leader = not await self._find_leader(deadline, is_retry=self._attempts > 0 or self._is_topic_doubtful)
+            self._task_deadline = None
             self._attempts += 1
         if self._waiting and len(self._lanes) < self._lanes_max and not any(lane.has_room for lane in self._lanes):
-            await self._add_lane(self._waiting[0].deadline)
+            self._task_deadline = deadline = self._longest()
+            await self._add_lane(deadline)
+
+    def _longest(self) -> Deadline:
+        return max((pending.deadline for pending in self._waiting), key=lambda deadline: deadline.at)
 
     async def _find_leader(self, deadline: Deadline, *, is_retry: bool) -> bool:
         """Connect to the leader; False when none is known, or it cannot be reached."""
@@ -371,11 +424,8 @@ class PartitionSender:
             if not self._lanes:
                 raise
             # The lanes that are there do the work, with fewer batches in flight.
-            self._lanes_max = len(self._lanes)
+            if not deadline.is_over():
+                self._lanes_max = len(self._lanes)
             return
         self._producers.add(producer)
         self._lanes.append(Lane(producer, self._topic_id))
-
-
-def _closed_error() -> RequestRejected:
-    return RequestRejected(ErrorCode.NETWORK_EXCEPTION, "this client is closed")

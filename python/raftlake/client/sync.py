@@ -40,7 +40,8 @@ class Client:
         self._settings = settings
         #: Checked now, so that a wrong setting is refused here and not at the first call.
         self.config = ClientConfig(bootstrap=parse_servers(self._bootstrap_servers), **settings)
-        self._lock = threading.Lock()
+        #: By process: a fork copies a lock as it is, perhaps held by a thread that the child does not have.
+        self._locks: dict[int, threading.Lock] = {}
         self._running: LoopThread | None = None
         self._is_closed = False
         self._kv: Kv | None = None
@@ -148,14 +149,15 @@ class Client:
         running = self._require_running()
         return running, lambda: running.client
 
+    @property
+    def _lock(self) -> threading.Lock:
+        return self._locks.setdefault(os.getpid(), threading.Lock())
+
     def _require_running(self) -> LoopThread:
         """This process's thread, started when there is none yet (a fork copies the object, not the thread)."""
         running = self._running
         if running is not None and running.process_id == os.getpid():
             return running
-        if running is not None:
-            # After a fork the lock may have been copied while another thread held it.
-            self._lock = threading.Lock()
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("this client is closed")

@@ -24,13 +24,13 @@ from kio.static.primitive import i8, i16, i32Timedelta
 
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
-from raftlake.client.errors import Disconnected
+from raftlake.client.errors import Disconnected, KvConflict, NoReachableNode
 from raftlake.client.lanes import ProducerId, ProducerIds
 from raftlake.client.producer import AsyncProducer
 from raftlake.client.protocol import INIT_PRODUCER_ID_VERSION
 from raftlake.client.routing import RETRIABLE
 from raftlake.client.types import Address, EndTxn, OpenTransaction
-from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, code_of
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, code_of, unknown_outcome
 from raftlake.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class AsyncTransactionalProducer(AsyncProducer):
 
     async def commit(self, timeout_ms: float | None = None) -> None:
         """Make all that was appended visible. KvConflict where the transaction was aborted before, by its time limit or by
-        another producer of its id."""
+        another producer of its id. UnknownOutcome where it may be visible all the same."""
         await self._decide(self.end(commit=True), timeout_ms)
 
     async def abort(self, timeout_ms: float | None = None) -> None:
@@ -248,15 +248,26 @@ class AsyncTransactionalProducer(AsyncProducer):
             await self._decide(self.end(commit=False), timeout_ms)
 
     async def _decide(self, ending: EndTxn, timeout_ms: float | None) -> None:
-        """A decision that comes once more changes nothing, so it is repeated until an answer tells its outcome."""
+        """A decision that comes once more changes nothing, so it is repeated until an answer tells its outcome. A refusal of
+        the repetition tells nothing of the try before it, which may have decided."""
         deadline = self._deadline(timeout_ms)
+        config = self._cluster.config
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
+        is_unknown = False
         while True:
             try:
                 await self._get_kv().txn({}, [ending], timeout_ms=deadline.remaining_ms())
                 return
             except UnknownOutcome:
+                is_unknown = True
                 if deadline.is_over():
                     raise
+            except (RequestRejected, NoReachableNode, KvConflict) as error:
+                if not is_unknown:
+                    raise
+                what = f"the end of the transaction was sent, and no answer decides (the last try ended with: {error})"
+                raise unknown_outcome(what, "read what is committed, then decide") from error
+            await backoff.pause(deadline)
 
     def _require_open(self) -> None:
         if self._is_ended:

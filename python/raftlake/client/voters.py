@@ -18,7 +18,7 @@ from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.errors import Disconnected, NoReachableNode
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX, RETRIABLE
-from raftlake.errors import ErrorCode, RequestRejected, unknown_outcome
+from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected, code_of, unknown_outcome
 from raftlake.wire.api import ApiKey
 
 #: Hears why the leader has not made a change yet, each time that the leader says so.
@@ -60,45 +60,49 @@ class VoterAdmin:
     ) -> None:
         """Ask the leader, also a new one, until it says yes or no. `done_before` is what a repeated request is told."""
         backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
-        was_sent = is_lost = False
-        # Why the leader has not done it yet, as it said last.
+        # Whether a try may have made the change; whether a leader has put it off, and why, as it said last.
+        is_lost = is_put_off = False
         reason = ""
-        unknown = unknown_outcome(f"{what} was sent, and no answer decides", "look at the voters, then decide")
         while True:
             try:
-                cluster = await self._admin.describe_cluster(deadline.remaining_ms())
-            except NoReachableNode as error:
-                if is_lost:
-                    raise unknown from error
-                raise
-            address = cluster.nodes.get(cluster.controller_id)
-            code, message = ErrorCode.LEADER_NOT_AVAILABLE, "the quorum has no leader"
-            if address is not None:
-                try:
-                    connection = await self._cluster.pool.get(address)
-                    answer = await self._cluster.request(connection, api_key, version, request, deadline)
-                    code, message = ErrorCode(int(answer.error_code)), answer.error_message or ""
-                except Disconnected as error:
-                    was_sent = True
-                    is_lost = is_lost or error.sent
-                    message = "the leader's connection was lost"
-            if code is ErrorCode.NONE or (code is done_before and was_sent):
+                code, message, was_lost = await self._ask_once(api_key, version, request, deadline)
+            except (NoReachableNode, RequestRejected) as error:
+                raise _told(what, error, is_lost) from error
+            is_lost = is_lost or was_lost
+            if code is ErrorCode.NONE or (code is done_before and (is_lost or is_put_off)):
                 return
             if code is ErrorCode.REQUEST_TIMED_OUT:
-                was_sent, reason = True, message
+                is_put_off, reason = True, message
             elif reason:
                 message = f"{message}; the leader said before: {reason}"
-            if code not in RETRIABLE:
-                raise RequestRejected(code, f"{what}: {message}")
-            if deadline.is_over():
-                # With a reason the leader says "not yet": it has begun nothing.
-                is_decided = bool(message) if code is ErrorCode.REQUEST_TIMED_OUT else not is_lost
-                if not is_decided:
-                    raise unknown
-                raise RequestRejected(code, f"{what}: {message}")
+            if code not in RETRIABLE or deadline.is_over():
+                raise _told(what, RequestRejected(code, f"{what}: {message}"), is_lost)
             if self._not_yet is not None and code is ErrorCode.REQUEST_TIMED_OUT and message:
                 self._not_yet(message)
             await backoff.pause(deadline)
 
+    async def _ask_once(self, api_key: ApiKey, version: int, request: Any, deadline: Deadline) -> tuple[ErrorCode, str, bool]:
+        """What the leader says, and whether it may have made the change, or may still: its answer does not come, or it gives no
+        reason why the change has to wait. With a reason it has begun nothing."""
+        cluster = await self._admin.describe_cluster(deadline.remaining_ms())
+        address = cluster.nodes.get(cluster.controller_id)
+        if address is None:
+            return ErrorCode.LEADER_NOT_AVAILABLE, "the quorum has no leader", False
+        try:
+            connection = await self._cluster.pool.get(address)
+            answer = await self._cluster.request(connection, api_key, version, request, deadline)
+        except Disconnected as error:
+            return ErrorCode.LEADER_NOT_AVAILABLE, "the leader's connection was lost", error.sent
+        code, message = code_of(answer.error_code), answer.error_message or ""
+        return code, message, code is ErrorCode.REQUEST_TIMED_OUT and not message
+
     def _deadline(self, timeout_ms: float | None) -> Deadline:
         return Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+
+
+def _told(what: str, error: RequestRejected | NoReachableNode, is_lost: bool) -> RaftlakeError:
+    """What the caller is told of an error, which says nothing of a try before it."""
+    if not is_lost:
+        return error
+    told = f"{what} was sent, and no answer decides (the last try ended with: {error})"
+    return unknown_outcome(told, "look at the voters, then decide")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,17 @@ from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Ownership
 from raftlake.checkpoints.space import Change, Space
-from raftlake.client.errors import KvConflict
-from raftlake.errors import ConfigError, InvalidInput, MachineError, UnknownOutcome, WrongState
+from raftlake.client.errors import KvConflict, NoReachableNode
+from raftlake.client.types import KvEntry
+from raftlake.errors import (
+    ConfigError,
+    ErrorCode,
+    InvalidInput,
+    MachineError,
+    RequestRejected,
+    UnknownOutcome,
+    WrongState,
+)
 
 AT = Location.parse("raftlake://orders/main/state/0/0/5.zip")
 MAIN = Location.parse("raftlake://orders/main")
@@ -141,6 +151,61 @@ def test_a_change_that_happened_late_is_no_conflict() -> None:
     entry_version = Space(kv).commit(change("/k", b"1", 0))
     entry = kv.get("/k")
     assert entry is not None and entry.version == entry_version
+
+
+REFUSED = (RequestRejected(ErrorCode.REQUEST_TIMED_OUT, "not accepted in time"), NoReachableNode(["h:1"], {}))
+
+
+@dataclass
+class Failing:
+    """`tells` of each transaction what is raised; the last one for all further ones. `looks`: what each look raises."""
+
+    tells: list[Exception]
+    looks: Exception | None = None
+    tries: int = 0
+
+    def txn(self, compare: object, ops: object, *, newest: object) -> int:
+        self.tries += 1
+        raise self.tells[min(self.tries, len(self.tells)) - 1]
+
+    def get(self, key: str) -> None:
+        if self.looks is not None:
+            raise self.looks
+
+
+@pytest.mark.parametrize("refusal", REFUSED)
+@pytest.mark.parametrize("is_look", [True, False])
+def test_a_change_that_may_have_happened_is_not_refused(refusal: Exception, is_look: bool) -> None:
+    """The node goes behind the first try; then there is no leader, for the look or for the repetition."""
+    sent = UnknownOutcome("sent")
+    kv = Failing([sent], refusal) if is_look else Failing([sent, refusal])
+    with pytest.raises(UnknownOutcome, match=r"^sent$") as caught:
+        Space(kv).commit(change("/k", b"1", 0))  # type: ignore[arg-type]
+    assert caught.value.__cause__ is refusal and kv.tries == (1 if is_look else 2)
+
+
+@pytest.mark.parametrize("refusal", REFUSED)
+def test_a_conflict_that_cannot_be_looked_at_is_no_refusal(refusal: Exception) -> None:
+    """It may be with the change's own first try."""
+    kv = MemoryKv(loses_answers=frozenset({0}))
+    looks = iter([None, refusal])
+    found = kv.get
+
+    def look(key: str) -> KvEntry | None:
+        fails = next(looks)
+        if fails is not None:
+            raise fails
+        return found(key) if key != "/k" else None
+
+    kv.get = look  # type: ignore[method-assign]
+    with pytest.raises(UnknownOutcome):
+        Space(kv).commit(change("/k", b"1", 0))
+
+
+@pytest.mark.parametrize("refusal", REFUSED)
+def test_a_change_that_was_refused_at_once_did_not_happen(refusal: Exception) -> None:
+    with pytest.raises(type(refusal)):
+        Space(Failing([refusal])).commit(change("/k", b"1", 0))  # type: ignore[arg-type]
 
 
 def test_a_conflict_is_a_conflict() -> None:

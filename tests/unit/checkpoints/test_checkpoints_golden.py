@@ -53,6 +53,30 @@ def test_the_value_of_an_owner_key() -> None:
     assert Owner.decode(b"no JSON") == Owner("", "", "", 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("since_ms", "shown"),
+    [
+        (-1, "1970-01-01T00:00:00Z"),
+        (0, "1970-01-01T00:00:00Z"),
+        (1_000, "1970-01-01T00:00:01Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59Z"),
+        (253_402_300_800_000, "1970-01-01T00:00:00Z"),
+        (10**400, "1970-01-01T00:00:00Z"),
+        (-(10**400), "1970-01-01T00:00:00Z"),
+        (1.5, "1970-01-01T00:00:00Z"),
+        (True, "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_an_owner_since_a_time_that_is_none_is_an_owner(since_ms: object, shown: str) -> None:
+    owner = Owner.decode(json.dumps({"run": "r", "since_ms": since_ms}).encode())
+    assert (owner.run, owner.since) == ("r", shown) and shown in str(owner)
+
+
+@pytest.mark.parametrize("value", [b"[" * 100_000, b"[]", b"1", b'{"run": 1, "pid": "x", "host": null}', b"\xff"])
+def test_whatever_stands_in_an_owner_key_is_read(value: bytes) -> None:
+    assert Owner.decode(value) == Owner("", "", "", 0, 0)
+
+
 def test_names_of_blobs_in_the_quorum() -> None:
     for golden in GOLDEN["names"]:
         wanted = BlobName(*(golden[name] for name in ("topic", "partition", "first", "last", "chunks", "chunk_bytes", "id")))

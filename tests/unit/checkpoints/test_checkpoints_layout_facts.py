@@ -181,3 +181,18 @@ def test_a_broken_off_change_is_shown() -> None:
     facts = show_checkpoint(kit.tools(kv), Location.parse(MAIN))
     assert facts["brokenOff"] == mark.told
     assert facts["query"] == QUERY
+
+
+@pytest.mark.parametrize("since_ms", [10**17, -(10**17), 10**400])
+def test_an_odd_owner_key_of_one_checkpoint_hides_no_other(since_ms: int) -> None:
+    kv = MemoryKv()
+    for root in ("raftlake://a/one", "raftlake://b/two"):
+        kit.write(kv, root, kit.stateful(2))
+        kit.own(kv, root)
+    kit.put(kv, Location.parse("raftlake://a/one").owner_key, json.dumps({"run": "r", "since_ms": since_ms}).encode())
+    rows = list_checkpoints(kit.tools(kv), None)
+    assert [(row["owner"]["run"], row["owner"]["since"]) for row in rows] == [
+        ("r", "1970-01-01T00:00:00Z"),
+        ("a-run", "2023-11-14T22:13:20Z"),
+    ]
+    assert show_checkpoint(kit.tools(kv), Location.parse("raftlake://a/one"))["owner"]["run"] == "r"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 from kio.schema.describe_configs.v4.response import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -18,9 +19,13 @@ from kio.static.primitive import i8
 
 from clientkit import DROP, FakeQuorum, run
 from clientkit_answers import NO_THROTTLE, create_topics
+from clientkit_answers import metadata as answer_metadata
 from raftlake.client import AsyncClient
+from raftlake.client.protocol import metadata_request
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
+
+METADATA_OF_T = metadata_request(["t"])
 
 
 def test_create_topic_waits_for_it_and_refuses_a_second_one() -> None:
@@ -194,5 +199,153 @@ def test_more_partitions_than_a_request_can_ask_for(partitions: int) -> None:
                 await client.create_topic("t", partitions)
             assert caught.value.code == ErrorCode.INVALID_PARTITIONS
             assert (await client.create_topic("t", 2)).name == "t"
+
+    run(test())
+
+
+# --- deleting ---
+
+
+class Deleting(FakeQuorum):
+    """Nodes that delete by the id where one is given, else by the name. `spoilt` names stand for no topic."""
+
+    def __init__(self, nodes: int = 1) -> None:
+        super().__init__(nodes)
+        self.spoilt: set[str] = set()
+        for node in self.nodes.values():
+            node.standing[ApiKey.DELETE_TOPICS] = lambda _, message: self.delete(message)
+
+    @property
+    def named(self) -> list[tuple[str | None, bytes | None]]:
+        """The name and the id of each deletion that came to a node."""
+        return [
+            (asked.name, None if asked.topic_id is None else asked.topic_id.bytes)
+            for node in self.nodes.values()
+            for key, message in node.requests
+            if key is ApiKey.DELETE_TOPICS
+            for asked in message.topics
+        ]
+
+    def delete(self, message: Any) -> DeleteTopicsResponse:
+        (asked,) = message.topics
+        if asked.topic_id is None:
+            name = asked.name
+            is_there = name in self.topics or name in self.spoilt
+        else:
+            found = [name for name, topic in self.topics.items() if topic.topic_id == asked.topic_id.bytes]
+            name, is_there = (found or ["?"])[0], bool(found)
+        self.topics.pop(name, None)
+        self.spoilt.discard(name)
+        gone = KioError.unknown_topic_or_partition if asked.topic_id is None else KioError.unknown_topic_id
+        return deletion(KioError.none if is_there else gone)
+
+
+def deletion(code: KioError) -> DeleteTopicsResponse:
+    result = DeletableTopicResult(name=None, topic_id=None, error_code=code, error_message=None)
+    return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=(result,))
+
+
+def test_a_topic_is_deleted_by_its_id() -> None:
+    async def test() -> None:
+        async with Deleting() as quorum, AsyncClient(quorum.bootstrap) as client:
+            topic_id = quorum.add_topic("t").topic_id
+            await client.append("t", b"old")
+            # What the client knows of it is old.
+            newer = quorum.add_topic("t").topic_id
+            await client.delete_topic("t")
+            assert quorum.topics == {} and quorum.named == [(None, newer)] and newer != topic_id
+
+    run(test())
+
+
+@pytest.mark.parametrize("first", [KioError.request_timed_out, None], ids=["timed out", "lost"])
+@pytest.mark.parametrize("is_created_again", [True, False])
+def test_a_deletion_that_comes_once_more_leaves_the_next_topic_alone(first: KioError | None, is_created_again: bool) -> None:
+    async def test() -> None:
+        async with Deleting(2) as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+
+            def done(_: object, message: Any) -> object:
+                quorum.delete(message)
+                if is_created_again:
+                    quorum.add_topic("t")
+                return DROP if first is None else deletion(first)
+
+            scripts = [done]
+            for node in quorum.nodes.values():
+                node.standing[ApiKey.DELETE_TOPICS] = lambda header, message: (
+                    scripts.pop()(header, message) if scripts else quorum.delete(message)
+                )
+            await client.delete_topic("t")
+            assert ("t" in quorum.topics) is is_created_again
+            assert len(quorum.named) == 2 and len(set(quorum.named)) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_topic_that_one_node_knows_by_an_older_id_is_deleted(looks: int) -> None:
+    """It was deleted and created again, and the node that lags told of the old one."""
+
+    async def test() -> None:
+        async with Deleting() as quorum, AsyncClient(quorum.bootstrap) as client:
+            old = quorum.add_topic("t")
+            lagging = answer_metadata(quorum, quorum.nodes[1], METADATA_OF_T)
+            new = quorum.add_topic("t")
+            for _ in range(looks):
+                quorum.nodes[1].once(ApiKey.METADATA, lambda *_: lagging)
+            await client.delete_topic("t")
+            assert quorum.topics == {}
+            assert quorum.named == [(None, old.topic_id)] * looks + [(None, new.topic_id)]
+
+    run(test())
+
+
+def test_an_id_that_no_node_knows_is_asked_for_until_the_time_is_over() -> None:
+    async def test() -> None:
+        async with Deleting() as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=300) as client:
+            quorum.add_topic("t")
+            quorum.nodes[1].standing[ApiKey.DELETE_TOPICS] = lambda *_: deletion(KioError.unknown_topic_id)
+            with pytest.raises(RequestRejected, match="UNKNOWN_TOPIC_ID: delete topic 't'"):
+                await client.delete_topic("t")
+            assert "t" in quorum.topics and len(quorum.named) > 1
+
+    run(test())
+
+
+def test_a_key_that_describes_no_topic_is_deleted_by_its_name() -> None:
+    async def test() -> None:
+        async with Deleting() as quorum, AsyncClient(quorum.bootstrap, unknown_topic_grace_ms=50) as client:
+            quorum.spoilt.add("t")
+            await client.delete_topic("t")
+            assert quorum.spoilt == set() and quorum.named == [("t", None)]
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_topic_that_is_gone_before_is_not_deleted(is_known: bool) -> None:
+    """Where metadata knows it, somebody deletes it while the node asks the leader."""
+
+    async def test() -> None:
+        async with Deleting() as quorum, AsyncClient(quorum.bootstrap, unknown_topic_grace_ms=50) as client:
+            if is_known:
+                quorum.add_topic("t")
+                quorum.nodes[1].once(ApiKey.DELETE_TOPICS, lambda *_: deletion(KioError.unknown_topic_or_partition))
+            with pytest.raises(RequestRejected, match="topic 't' does not exist") as caught:
+                await client.delete_topic("t")
+            assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and len(quorum.named) == 1
+
+    run(test())
+
+
+def test_a_topic_without_an_id_is_deleted_by_its_name() -> None:
+    """Servers from before topics had ids tell zeros."""
+
+    async def test() -> None:
+        async with Deleting() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t").topic_id = bytes(16)
+            await client.delete_topic("t")
+            assert quorum.topics == {} and quorum.named == [("t", None)]
 
     run(test())

@@ -6,8 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from kio.schema.api_versions.v3.response import ApiVersionsResponse
+from kio.schema.errors import ErrorCode as KioError
 
 from clientkit import DROP, HANG, FakeQuorum, run
+from clientkit_answers import NO_THROTTLE
 from raftlake.client import protocol
 from raftlake.client.connection import Connection, open_connection
 from raftlake.client.errors import Disconnected
@@ -192,5 +195,26 @@ def test_borrowed_connections_are_for_one_caller_and_are_used_again() -> None:
             assert not borrowed[0].is_open, "an answer may still come on it"
             await pool.close()
             assert not one.is_open and not two.is_open
+
+    run(test())
+
+
+def test_a_refused_negotiation_leaves_no_connection_open() -> None:
+    """A client tries again for as long as its calls have time."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum:
+            node = quorum.nodes[1]
+            node.standing[ApiKey.API_VERSIONS] = lambda *_: ApiVersionsResponse(
+                error_code=KioError.unknown_server_error, api_keys=(), throttle_time=NO_THROTTLE
+            )
+            for _ in range(3):
+                with pytest.raises(Disconnected, match="refused ApiVersions") as caught:
+                    await open_connection(address_of(quorum), config_for(quorum))
+                assert not caught.value.sent
+            async with asyncio.timeout(10):
+                while not all(transport.is_closing() for transport in node._transports):
+                    await asyncio.sleep(0)
+            assert len(node._transports) == 3
 
     run(test())

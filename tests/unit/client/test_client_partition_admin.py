@@ -113,6 +113,121 @@ def test_a_deletion_that_was_refused_behind_a_lost_answer_is_refused() -> None:
     run(test())
 
 
+def test_a_deletion_that_comes_once_more_is_not_one_of_the_next_topic() -> None:
+    """The request names the topic by its name. Somebody deletes it, creates it again and appends there."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, unknown_topic_grace_ms=50) as client:
+            quorum.add_topic("t")
+            node = quorum.nodes[1]
+
+            def created_anew(*_: object) -> object:
+                quorum.add_topic("t")
+                return DROP
+
+            node.once(ApiKey.DELETE_RECORDS, created_anew)
+            node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, low=5)
+            with pytest.raises(UnknownOutcome, match=r"records of t-0 was .*deleted and created again"):
+                await client.delete_records("t", {0: LATEST})
+            assert asked(quorum, 1) == [{0: LATEST}]
+            # A further call is one about the new topic.
+            assert await client.delete_records("t", {0: LATEST}) == {0: 5}
+
+    run(test())
+
+
+def test_a_deletion_that_nothing_was_done_of_is_one_of_the_topic_that_there_is() -> None:
+    """The client knew an older topic, which was deleted long ago."""
+
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap, unknown_topic_grace_ms=50) as client:
+            quorum.add_topic("t")
+            await client.append("t", b"old")
+            quorum.add_topic("t", leader_id=2)
+            wrong, right = quorum.nodes[1], quorum.nodes[2]
+            wrong.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, KioError.not_leader_or_follower)
+            right.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message)
+            assert await client.delete_records("t", {0: 3}) == {0: 3}
+
+    run(test())
+
+
+def test_a_deletion_that_was_done_in_part_is_not_ended_in_the_next_topic() -> None:
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap, unknown_topic_grace_ms=50) as client:
+            quorum.add_topic("t", 2)
+            quorum.move_leader("t", 1, 2)
+            quorum.nodes[1].standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message)
+
+            def created_anew(_: object, message: Any) -> object:
+                quorum.add_topic("t", 2, leader_id=2)
+                return deleted(message, KioError.not_leader_or_follower)
+
+            quorum.nodes[2].once(ApiKey.DELETE_RECORDS, created_anew)
+            quorum.nodes[2].standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message)
+            told = r"created again.*; deleted all the same: records of t-0 \(it begins at 4 now\)"
+            with pytest.raises(RequestRejected, match=told) as caught:
+                await client.delete_records("t", {0: 4, 1: 5})
+            assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
+            assert asked(quorum, 2) == [{1: 5}]
+
+    run(test())
+
+
+@pytest.mark.parametrize("first", [KioError.request_timed_out, None], ids=["timed out", "lost"])
+def test_a_refusal_for_one_partition_tells_nothing_of_another_one_that_is_undecided(first: KioError | None) -> None:
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t", 2)
+            quorum.move_leader("t", 1, 2)
+            compacted, slow = quorum.nodes[1], quorum.nodes[2]
+            compacted.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, KioError.policy_violation)
+            slow.once(ApiKey.DELETE_RECORDS, lambda _, message: DROP if first is None else deleted(message, first))
+            told = r"records of t-1 was not answered in time \(POLICY_VIOLATION: t-0: .*cleanup.policy=compact"
+            with pytest.raises(UnknownOutcome, match=told):
+                await client.delete_records("t", {0: 4, 1: 5})
+
+    run(test())
+
+
+def test_a_refusal_for_one_partition_tells_of_another_one_that_is_done() -> None:
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t", 3)
+            quorum.move_leader("t", 0, 2)
+            quorum.nodes[1].standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, low=7)
+            quorum.nodes[2].standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, KioError.policy_violation)
+            with pytest.raises(RequestRejected) as caught:
+                await client.delete_records("t", {0: 4, 1: 5, 2: 6})
+            assert caught.value.code is ErrorCode.POLICY_VIOLATION
+            done = "; deleted all the same: records of t-1 (it begins at 7 now), t-2 (it begins at 7 now)"
+            assert caught.value.message.startswith("t-0: ") and caught.value.message.endswith(done)
+
+    run(test())
+
+
+def test_partitions_that_are_done_are_told_when_no_node_answers_for_the_others() -> None:
+    async def test() -> None:
+        settings = {"unreachable_timeout_ms": 100}
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, **settings) as client:
+            quorum.add_topic("t", 2)
+            node = quorum.nodes[1]
+
+            def leave(_: object, message: Any) -> Any:
+                node.standing[ApiKey.METADATA] = lambda *_: DROP
+                answer = deleted(message)
+                refused = deleted(message, KioError.not_leader_or_follower)
+                (topic,) = answer.topics
+                parts = (topic.partitions[0], refused.topics[0].partitions[1])
+                return type(answer)(throttle_time=NO_THROTTLE, topics=(type(topic)(name=topic.name, partitions=parts),))
+
+            node.once(ApiKey.DELETE_RECORDS, leave)
+            with pytest.raises(RequestRejected, match=r"no reachable node .*records of t-0 \(it begins at 3 now\)"):
+                await client.delete_records("t", {0: 3, 1: 3})
+
+    run(test())
+
+
 def test_a_deletion_that_no_leader_was_asked_for_is_refused() -> None:
     async def test() -> None:
         async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
@@ -200,7 +315,7 @@ def test_a_growth_whose_answer_was_lost_finds_its_own_work_and_no_others(is_done
             if is_done:
                 assert len((await client.create_partitions("t", 3)).partitions) == 3
             else:
-                with pytest.raises(RequestRejected, match="not be an increase"):
+                with pytest.raises(UnknownOutcome, match="not be an increase"):
                     await client.create_partitions("t", 3)
 
     run(test())

@@ -54,6 +54,36 @@ def test_only_what_failed_is_asked_again() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("changes", [True, False])
+@pytest.mark.parametrize("first", [5, ErrorCode.REQUEST_TIMED_OUT, None, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_what_changes_something_is_not_asked_of_the_next_topic(first: int | None, changes: bool) -> None:
+    """Unless nothing was done in the topic before. None: the connection is lost."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, unknown_topic_grace_ms=50) as client:
+            quorum.add_topic("t", partitions=2)
+            asked: list[list[int]] = []
+
+            async def ask(address: Address, partitions: list[int], deadline: Deadline) -> Mapping[int, int | ErrorCode]:
+                asked.append(partitions)
+                if len(asked) > 1:
+                    return dict.fromkeys(partitions, 7)
+                quorum.add_topic("t", partitions=2)
+                if first is None:
+                    raise Disconnected(str(address), "gone", sent=True)
+                return {0: first, 1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+            asking = ask_leaders(client._cluster, "t", [0, 1], Deadline(5000), ask, changes=changes)
+            if changes and first is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                with pytest.raises(RequestRejected) as caught:
+                    await asking
+                assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID and len(asked) == 1
+            else:
+                assert (await asking)[1] == 7
+
+    run(test())
+
+
 def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
     async def test() -> None:
         async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:

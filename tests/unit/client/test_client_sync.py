@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import pickle
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from clientkit import FakeQuorum, produced
-from raftlake.client import EARLIEST, AppendResult, AsyncClient, Client
+from clientkit import HANG, FakeQuorum, produced
+from clientkit_kv import Front, Silence, answer_all, kv_test
+from raftlake.client import EARLIEST, AppendResult, AsyncClient, Client, Producer, loop_thread
 from raftlake.client.loop_thread import LoopThread
 from raftlake.client.types import LOCAL_SERVERS, SERVERS_VARIABLES
-from raftlake.errors import ConfigError, ErrorCode, RequestRejected
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch
 
@@ -114,6 +117,64 @@ def test_a_forked_process_makes_its_own_connections(quorum: FakeQuorum) -> None:
         assert client.append("t", b"parent again").offset == 2
 
 
+def in_a_child(work: Callable[[], object]) -> str:
+    """What a forked process says of `work`: its error, or nothing. It is ended by a signal where `work` never ends."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        told = ""
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 -- the parent looks at it
+            told = str(error)
+        os.write(write, told.encode())
+        os._exit(0)
+    os.close(write)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with os.fdopen(read) as pipe:
+        assert code == 0, "the child waits for ever"
+        return pipe.read()
+
+
+def test_what_was_made_before_a_fork_says_so_in_the_child(quorum: FakeQuorum) -> None:
+    with Client(quorum.bootstrap) as client:
+        producer = client.producer()
+        producer.append("t", b"v")
+        stream = client.stream("t", start=EARLIEST)
+        next(stream)
+        assert "make a new one" in in_a_child(lambda: producer.append("t", b"w", timeout_ms=500))
+        assert "make a new one" in in_a_child(lambda: producer.submit_batches("t", 0, []))
+        assert "make a new one" in in_a_child(lambda: next(stream))
+        assert in_a_child(lambda: stream.close()) == "", "to leave a loop is no error"  # type: ignore[attr-defined]
+        assert in_a_child(lambda: client.producer().append("t", b"w")) == ""
+        assert producer.append("t", b"x").offset == 2
+        assert next(stream).value == b"w"
+
+
+@pytest.mark.parametrize("use", [lambda client: client.partitions("t"), Client.close], ids=["call", "close"])
+def test_a_fork_amid_the_first_call_of_another_thread_holds_no_lock_in_the_child(
+    quorum: FakeQuorum, use: Callable[[Client], object]
+) -> None:
+    with Client(quorum.bootstrap) as client:
+        holding, ending = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            """As a first call does, until its thread runs."""
+            with client._lock:
+                holding.set()
+                ending.wait()
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        holding.wait()
+        try:
+            assert in_a_child(lambda: use(client)) == ""
+        finally:
+            ending.set()
+            holder.join()
+
+
 def test_work_on_the_loop_thread_ends_with_its_result_or_its_error() -> None:
     async def double(number: int) -> int:
         return 2 * number
@@ -153,3 +214,187 @@ def test_what_became_of_each_record_is_told_in_its_place(quorum: FakeQuorum) -> 
         outcomes = client.append_each("t", [(None, b"a"), (None, large), (None, b"b")])
         assert [getattr(outcome, "code", None) for outcome in outcomes] == [None, ErrorCode.MESSAGE_TOO_LARGE, None]
         assert isinstance(outcomes[0], AppendResult) and outcomes[0].count == 1
+
+
+# --- close() while other threads use the client ----------------------------------------------------------------------
+
+
+class Caller:
+    """A call in a thread of its own, and what it ends with."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._ended: list[object] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._ended.append(self._call())
+        except BaseException as error:  # noqa: BLE001 -- the test looks at it
+            self._ended.append(error)
+
+    def outcome(self) -> object:
+        self._thread.join(10)
+        assert self._ended, "the caller waits for ever"
+        return self._ended[0]
+
+
+def require_closed(outcome: object) -> None:
+    assert isinstance(outcome, RuntimeError) and "closed" in str(outcome), outcome
+
+
+def test_a_call_that_comes_while_the_thread_stops_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All work is ended by then, and the loop runs still."""
+    running = LoopThread(lambda: AsyncClient("127.0.0.1:1"))
+    wind_up = loop_thread._wind_up
+    callers: list[Caller] = []
+
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async def wound_up(client: AsyncClient) -> None:
+        await wind_up(client)
+        callers.append(Caller(lambda: running.call(double(2))))
+        callers[0]._thread.join(1)
+
+    monkeypatch.setattr(loop_thread, "_wind_up", wound_up)
+    running.stop()
+    require_closed(callers[0].outcome())
+    with pytest.raises(RuntimeError, match="closed"):
+        running.submit(double(2))
+    running.stop()
+
+
+def test_close_ends_every_thread_that_uses_the_client(quorum: FakeQuorum) -> None:
+    for _ in range(5):
+        client = Client(quorum.bootstrap)
+        client.append("t", b"v")
+        producer = client.producer()
+
+        def follow(client: Client = client) -> None:
+            for _ in client.stream("t", start=EARLIEST):
+                pass
+
+        def go_on(producer: Producer = producer) -> None:
+            while True:
+                with contextlib.suppress(RequestRejected, UnknownOutcome):
+                    producer.append("t", b"v")
+
+        callers = [Caller(follow), Caller(follow), Caller(go_on)]
+        client.append("t", b"w")
+        client.close()
+        for caller in callers:
+            require_closed(caller.outcome())
+
+
+@pytest.mark.parametrize("use", ["append", "append_many", "append_each", "producer", "submit_batches"])
+def test_an_append_that_was_sent_is_unknown_when_its_client_is_closed(quorum: FakeQuorum, use: str) -> None:
+    client = Client(quorum.bootstrap)
+    producer = client.producer()
+    client.append("t", b"0")
+    producer.append("t", b"0")
+    sent = threading.Event()
+
+    def hang(*_: object) -> object:
+        sent.set()
+        return HANG
+
+    quorum.nodes[1].once(ApiKey.PRODUCE, hang)
+    batch = build_batch([Record(value=b"v")], timestamp_ms=1)
+    uses: dict[str, Callable[[], object]] = {
+        "append": lambda: client.append("t", b"v"),
+        "append_many": lambda: client.append_many("t", [b"v"]),
+        "append_each": lambda: client.append_each("t", [b"v"])[0],
+        "producer": lambda: producer.append("t", b"v"),
+        "submit_batches": lambda: producer.submit_batches("t", 0, [batch]).result(),
+    }
+    caller = Caller(uses[use])
+    assert sent.wait(10)
+    client.close()
+    assert isinstance(caller.outcome(), UnknownOutcome)
+
+
+def test_a_call_that_is_cut_off_says_that_the_client_is_closed() -> None:
+    running = LoopThread(lambda: AsyncClient("127.0.0.1:1"))
+    begun = threading.Event()
+
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    caller = Caller(lambda: running.call(endless()))
+    assert begun.wait(10)
+    running.stop()
+    require_closed(caller.outcome())
+
+
+def test_a_write_of_a_key_that_was_sent_is_unknown_when_its_client_is_closed() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, Silence())
+        writing = asyncio.create_task(client.kv.put("k", b"v"))
+        while not one.requests + two.requests:
+            await asyncio.sleep(0)
+        await client.close()
+        for _ in range(loop_thread._LAST_TURNS):
+            await asyncio.sleep(0)
+        assert writing.done(), "a Client cancels what has no outcome by then"
+        assert isinstance(writing.exception(), UnknownOutcome)
+
+    kv_test(test)
+
+
+# --- the thread of the loop waits for nothing ------------------------------------------------------------------------
+
+
+def test_a_stream_that_the_collector_finds_in_the_loops_thread_holds_it_up_for_nobody(quorum: FakeQuorum) -> None:
+    client = Client(quorum.bootstrap)
+    client.append("t", "v")
+    gc.disable()
+    try:
+        stream = client.stream("t", start=EARLIEST)
+        next(stream)
+        kept: list[object] = [stream]
+        kept.append(kept)  # As an error that is kept with its traceback.
+        del stream, kept
+
+        async def collect() -> None:
+            gc.collect()
+
+        running, _ = client._reach()
+        collected = running.submit(collect())
+        caller = Caller(lambda: client.append("t", "w", timeout_ms=5000))
+        assert isinstance(caller.outcome(), AppendResult)
+        assert collected.done()
+    finally:
+        gc.enable()
+    client.close()
+
+
+def test_a_stream_may_end_while_work_is_handed_over(quorum: FakeQuorum) -> None:
+    """The collector comes at any time, also in a thread that hands work over."""
+    with Client(quorum.bootstrap) as client:
+        client.append("t", "v")
+        stream = client.stream("t", start=EARLIEST)
+        next(stream)
+        running, _ = client._reach()
+
+        def close() -> None:
+            with running._lock:
+                stream.close()  # type: ignore[attr-defined]
+
+        assert Caller(close).outcome() is None
+
+
+def test_a_call_in_the_loops_thread_is_an_error_and_no_wait(quorum: FakeQuorum) -> None:
+    """As in a callback of a Future."""
+    with Client(quorum.bootstrap) as client:
+        running, _ = client._reach()
+
+        async def call() -> object:
+            return client.append("t", "w")
+
+        caller = Caller(lambda: running.call(call()))
+        outcome = caller.outcome()
+        assert isinstance(outcome, RuntimeError) and "wait for itself" in str(outcome)
+        assert client.append("t", "x").offset == 0

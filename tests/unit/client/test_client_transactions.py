@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,8 +19,8 @@ from kio.static.primitive import TZAware, i16, i32, i32Timedelta
 from clientkit import DROP, FakeQuorum, produced, run
 from clientkit_answers import NO_THROTTLE
 from clientkit_kv import Front
-from raftlake.client import AsyncClient, EndTxn, OpenTransaction
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.client import AsyncClient, EndTxn, KvConflict, NoReachableNode, OpenTransaction
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import iterate_headers
 
@@ -247,6 +249,81 @@ def test_an_end_without_an_answer_is_sent_again() -> None:
             bodies = {body for _, _, body in front.requests}
             assert len(front.requests) == 2
             assert bodies == {b'{"compare": [], "ops": [{"end_txn": {"producer_id": 77, "epoch": 4, "commit": true}}]}'}
+
+    run(test())
+
+
+REFUSED = {
+    "no leader": (503, {"retry-after": "1"}, b'{"error": "no leader is heard of"}'),
+    "another epoch": (
+        412,
+        {},
+        b'{"error": "x", "failed": [], "refused": [{"producer_id": 77, "reason": "the epoch is retired"}]}',
+    ),
+    "no permission": (403, {}, b'{"error": "not here"}'),
+}
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("then", list(REFUSED))
+def test_an_end_that_may_have_happened_is_not_refused(then: str, commit: bool) -> None:
+    """The node goes behind the first proposal. That the repetition is refused says nothing of it."""
+
+    async def test() -> None:
+        async with Coordinated() as quorum, Front() as front, AsyncClient(quorum.bootstrap) as client:
+            for node in quorum.nodes.values():
+                node.http_listener = f"127.0.0.1:{front.port}"
+            quorum.add_topic("t")
+            producer = client.transactional_producer("mine")
+            await producer.append("t", b"one")
+            front.answers = [None, *[REFUSED[then]] * 500]
+            with pytest.raises(
+                UnknownOutcome, match=r"end of the transaction was sent.*\(the last try ended with: .*read what"
+            ):
+                await (producer.commit if commit else producer.abort)(timeout_ms=800)
+            assert len(front.requests) > 1
+
+    run(test())
+
+
+@pytest.mark.parametrize(("then", "error"), [("another epoch", KvConflict), ("no permission", RequestRejected)])
+def test_an_end_that_was_refused_at_once_did_not_happen(then: str, error: type[Exception]) -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, Front() as front, AsyncClient(quorum.bootstrap) as client:
+            for node in quorum.nodes.values():
+                node.http_listener = f"127.0.0.1:{front.port}"
+            quorum.add_topic("t")
+            producer = client.transactional_producer("mine")
+            await producer.append("t", b"one")
+            front.answers = [REFUSED[then]]
+            with pytest.raises(error):
+                await producer.commit(timeout_ms=2_000)
+
+    run(test())
+
+
+def test_an_end_that_no_node_is_left_to_repeat_may_have_happened() -> None:
+    async def test() -> None:
+        settings = {"unreachable_timeout_ms": 100}
+        async with Coordinated() as quorum, Front() as front, AsyncClient(quorum.bootstrap, **settings) as client:
+            for node in quorum.nodes.values():
+                node.http_listener = f"127.0.0.1:{front.port}"
+            quorum.add_topic("t")
+            producer = client.transactional_producer("mine")
+            await producer.append("t", b"one")
+            kv, tries = client.kv, []
+
+            async def txn(*_: object, **options: float) -> int:
+                tries.append(asyncio.get_running_loop().time())
+                if len(tries) < 4:
+                    raise UnknownOutcome("sent")
+                raise NoReachableNode(["h:1"], {})
+
+            kv.txn = txn  # type: ignore[assignment,method-assign]
+            with pytest.raises(UnknownOutcome, match="no reachable node among h:1"):
+                await producer.commit(timeout_ms=5_000)
+            # Between the tries there are pauses, of half of 20 ms at least.
+            assert all(later - earlier > 0.005 for earlier, later in pairwise(tries))
 
     run(test())
 

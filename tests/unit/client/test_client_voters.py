@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.remove_raft_voter.v0.response import RemoveRaftVoterResponse
+from kio.schema.types import BrokerId
 
 from clientkit import DROP, FakeQuorum, run
+from clientkit_answers import describe_cluster
 from raftlake.client import AsyncClient, NoReachableNode
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
@@ -67,6 +70,42 @@ def test_a_change_whose_answer_was_lost_finds_its_own_work_done() -> None:
     assert removing(DROP, answer(ErrorCode.VOTER_NOT_FOUND, "no voter")) == [3, 3]
 
 
+def test_a_change_that_the_next_leader_committed_is_done() -> None:
+    """The leader before was replaced while the change waited for its commit."""
+    assert removing(answer(ErrorCode.REQUEST_TIMED_OUT), answer(ErrorCode.VOTER_NOT_FOUND, "no voter")) == [3, 3]
+
+
+def test_a_change_that_was_never_sent_is_not_taken_for_its_own_work() -> None:
+    """The leader cannot be reached, and the next one says that there is no such voter."""
+
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=5_000) as client:
+            await quorum.nodes[1].stop()
+            asked = quorum.nodes[2]
+            followed = iter([None])
+
+            def cluster(*_: object) -> Any:
+                described = describe_cluster(quorum, asked, None)
+                return described if next(followed, 2) is None else replace(described, controller_id=BrokerId(2))
+
+            asked.standing[ApiKey.DESCRIBE_CLUSTER] = cluster
+            asked.standing[ApiKey.REMOVE_RAFT_VOTER] = lambda *_: answer(ErrorCode.VOTER_NOT_FOUND, "no voter")
+            with pytest.raises(RequestRejected, match="no voter") as caught:
+                await client.remove_voter(3, DISK)
+            assert caught.value.code is ErrorCode.VOTER_NOT_FOUND and asked.count(ApiKey.DESCRIBE_CLUSTER) > 1
+
+    run(test())
+
+
+def test_a_code_that_this_client_does_not_know_is_a_refusal() -> None:
+    unknown = RemoveRaftVoterResponse(
+        throttle_time=datetime.timedelta(0), error_code=KioErrorCode.unknown_member_id, error_message="told why"
+    )
+    with pytest.raises(RequestRejected, match="remove voter 3: told why") as caught:
+        removing(unknown)
+    assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 def test_a_refusal_carries_the_leaders_reason() -> None:
     with pytest.raises(RequestRejected, match="would lose their majority") as caught:
         removing(answer(ErrorCode.NOT_ENOUGH_REPLICAS, "the voters would lose their majority"))
@@ -91,8 +130,20 @@ def going_on(first: Any, then: Any) -> None:
         (DROP, DROP),
         (DROP, answer(ErrorCode.NOT_CONTROLLER, "another node leads")),
         (answer(ErrorCode.REQUEST_TIMED_OUT), answer(ErrorCode.REQUEST_TIMED_OUT)),
+        (answer(ErrorCode.REQUEST_TIMED_OUT), answer(ErrorCode.REQUEST_TIMED_OUT, "not committed yet")),
+        (answer(ErrorCode.REQUEST_TIMED_OUT), answer(ErrorCode.NOT_CONTROLLER, "another node leads")),
+        (answer(ErrorCode.REQUEST_TIMED_OUT), answer(ErrorCode.NOT_ENOUGH_REPLICAS, "node 2 does not answer")),
+        (DROP, answer(ErrorCode.NOT_ENOUGH_REPLICAS, "node 2 does not answer")),
     ],
-    ids=["no answer", "no answer, then another leader", "an answer without a reason"],
+    ids=[
+        "no answer",
+        "no answer, then another leader",
+        "an answer without a reason",
+        "no reason, then one",
+        "no reason, then another leader",
+        "no reason, then a refusal",
+        "no answer, then a refusal",
+    ],
 )
 def test_a_change_that_may_have_been_made_is_an_unknown_outcome(first: Any, then: Any) -> None:
     told = r"remove voter 3 was sent, .*not known.*may have been carried out.*look at the voters, then decide"

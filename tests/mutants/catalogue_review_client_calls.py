@@ -1,0 +1,220 @@
+"""Planted bugs in the calls of a client: what is closed or forked meanwhile, what calls share, a topic that is created again,
+and who answers at the port of a node."""
+
+from __future__ import annotations
+
+from tests.mutants.plant import Edit, Mutant
+
+LOOP_THREAD = "raftlake.client.loop_thread"
+BLOCKING = "raftlake.client.blocking"
+SYNC = "raftlake.client.sync"
+CLUSTER = "raftlake.client.cluster"
+SENDER = "raftlake.client.sender"
+PRODUCER = "raftlake.client.producer"
+LANES = "raftlake.client.lanes"
+SHARED = "raftlake.client.shared_work"
+KV = "raftlake.client.kv"
+
+THREADS = ("unit/client/test_client_sync.py",)
+RECREATED = ("unit/client/test_client_recreated.py",)
+WORK = ("unit/client/test_client_shared_work.py",)
+DEADLINES = ("unit/client/test_client_shared_deadlines.py",)
+CALLS = ("unit/client/test_client_producer_calls.py",)
+STRANGERS = ("unit/client/test_client_kv_strangers.py",)
+CONNECTIONS = ("unit/client/test_client_connection_pool.py",)
+
+
+def mutant(name: str, source: str, places: tuple[str, ...], *edits: Edit, hangs: bool = False) -> Mutant:
+    """A bug that the tests in `places` look for."""
+    return Mutant(name=name, source=source, edits=edits, by_tests=True, places=places, hangs=hangs)
+
+
+CLOSED_MEANWHILE = (
+    mutant(
+        "work-taken-by-a-thread-that-stops",
+        "its caller waits for ever: the loop ends before the work begins",
+        THREADS,
+        Edit(LOOP_THREAD, "            if not self._is_stopped:\n", "            if True:\n"),
+    ),
+    mutant(
+        "sent-append-cancelled-with-its-client",
+        "its outcome is unknown, and a cancelled call says nothing of what was sent",
+        THREADS,
+        Edit(LOOP_THREAD, "    for _ in range(_LAST_TURNS):\n", "    for _ in range(0):\n"),
+    ),
+    mutant(
+        "cut-off-call-says-cancelled",
+        "an ordinary program cancels nothing: its client was closed",
+        THREADS,
+        Edit(
+            LOOP_THREAD,
+            "            if self._is_stopped:\n                raise _closed_error()",
+            "            if False:\n                raise _closed_error()",
+        ),
+    ),
+    mutant(
+        "collected-stream-waits-for-its-own-thread",
+        "the garbage collector runs in any thread, in that of the loop too",
+        THREADS,
+        Edit(BLOCKING, "            if running.is_current:  #", "            if False:  #"),
+        Edit(LOOP_THREAD, "        if self.is_current:\n", "        if False:\n"),
+        hangs=True,
+    ),
+    mutant(
+        "lock-that-a-collected-stream-cannot-take",
+        "the garbage collector runs at any time, also while work is handed over",
+        THREADS,
+        Edit(LOOP_THREAD, "threading.RLock()", "threading.Lock()"),
+        hangs=True,
+    ),
+    mutant(
+        "work-taken-by-the-copy-of-a-thread",
+        "a fork copies no thread: its work is done by nobody",
+        THREADS,
+        Edit(LOOP_THREAD, "if self.process_id != os.getpid():", "if False:"),
+    ),
+    mutant(
+        "lock-of-the-parent-in-a-forked-child",
+        "a fork copies a lock as it is, and not the thread that holds it",
+        THREADS,
+        Edit(SYNC, "setdefault(os.getpid(), threading.Lock())", "setdefault(0, threading.Lock())"),
+    ),
+    mutant(
+        "append-by-a-producer-that-was-closed",
+        "close gives up what is not sent yet, also what still looks for its topic",
+        CALLS,
+        Edit(PRODUCER, "        if self._is_closed:\n", "        if False:\n"),
+    ),
+)
+
+CREATED_AGAIN = (
+    mutant(
+        "leader-of-a-deleted-topic",
+        "its epochs are higher than those of the new topic, so it would be believed for good",
+        RECREATED,
+        Edit(CLUSTER, "if known is None or known.topic_id != topic_id:", "if known is None:"),
+    ),
+    mutant(
+        "stream-goes-on-in-another-topic",
+        "an offset of the old topic means other records in the new one",
+        RECREATED,
+        Edit("raftlake.client.aio", "topic_id=described.topic_id,", "topic_id=None,"),
+    ),
+    mutant(
+        "stream-bound-to-a-topic-that-was",
+        "what is cached may be the topic before, so a stream asks which one there is",
+        RECREATED,
+        Edit("raftlake.client.aio", "self._deadline(None), is_retry=True)", "self._deadline(None))"),
+    ),
+)
+
+TOGETHER = (
+    mutant(
+        "call-ends-with-the-time-of-another",
+        "who joins the work of another caller may have more time",
+        WORK + DEADLINES,
+        Edit(SHARED, "or deadline.is_over() or not isinstance(running.exception(), RaftlakeError)", "or True"),
+    ),
+    mutant(
+        "call-waits-for-the-time-of-another",
+        "who joins the work of another caller may have less time",
+        WORK + DEADLINES,
+        Edit(SHARED, "timeout=deadline.remaining_ms() / 1000", "timeout=None"),
+        hangs=True,
+    ),
+    mutant(
+        "batch-waits-for-the-time-of-another",
+        "batches of one partition wait for the leader together, and each in its own time",
+        DEADLINES,
+        Edit(
+            SENDER, "        self._timer = asyncio.get_running_loop().call_at(deadline.at, self._on_time)\n", "        return\n"
+        ),
+    ),
+    mutant(
+        "batches-end-with-the-time-of-the-first",
+        "those that came later have time left",
+        DEADLINES,
+        Edit(SENDER, "if error is not None and deadline is not None and deadline.is_over():", "if False:"),
+    ),
+    mutant(
+        "lanes-given-up-for-want-of-time",
+        "without an id in time there may be one later",
+        DEADLINES,
+        Edit(SENDER, "            if not deadline.is_over():\n", "            if True:\n"),
+    ),
+    mutant(
+        "producer-id-not-kept",
+        "the n-th lane of every partition shares the n-th id",
+        DEADLINES,
+        Edit(LANES, "        if index in self._shared:\n", "        if False:\n"),
+    ),
+    mutant(
+        "batches-sent-before-all-are-built",
+        "a call that raises tells of no batch, so none may be under way",
+        CALLS,
+        Edit(
+            PRODUCER,
+            "counted = [(batch, parse_header(batch).last_offset_delta + 1) for batch in batches]",
+            "counted = ((batch, parse_header(batch).last_offset_delta + 1) for batch in batches)",
+        ),
+        Edit(
+            PRODUCER,
+            "owned = [(batch if isinstance(batch, bytearray) else bytearray(batch), count) for batch, count in counted]",
+            "owned = ((batch if isinstance(batch, bytearray) else bytearray(batch), count) for batch, count in counted)",
+        ),
+    ),
+    mutant(
+        "records-sent-before-all-are-built",
+        "the same for records that the client makes into batches",
+        CALLS,
+        Edit(
+            PRODUCER,
+            "self._built([record for _, record in batch]))\n            for",
+            "[record for _, record in batch])\n            for",
+        ),
+        Edit(
+            PRODUCER,
+            "sender.submit(batch, len(places), deadline))",
+            "sender.submit(self._built(batch), len(places), deadline))",
+        ),
+    ),
+)
+
+STRANGE_FRONTS = (
+    mutant(
+        "stranger-believed-that-a-key-does-not-exist",
+        "another server may have the port of a node that is down",
+        STRANGERS,
+        Edit(KV, "if not is_write and not has_offset(answer):", "if False:"),
+    ),
+    mutant(
+        "watch-ends-at-a-stranger",
+        "the other nodes know the changes",
+        STRANGERS,
+        Edit(KV, "                    if not has_offset(answer):\n", "                    if False:\n"),
+    ),
+    mutant(
+        "answer-awaited-for-as-long-as-it-drips",
+        "the time limits of an HTTP client begin anew with each byte",
+        STRANGERS,
+        Edit(KV, "asyncio.timeout(connect_s + attempt_s)", "asyncio.timeout(None)"),
+    ),
+    mutant(
+        "write-without-a-whole-answer-sent-again",
+        "it was sent, and may have happened",
+        STRANGERS,
+        Edit(
+            KV,
+            "except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)",
+            "except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, TimeoutError)",
+        ),
+    ),
+    mutant(
+        "refused-connection-left-open",
+        "a client tries again, and each try would keep a connection of the node",
+        CONNECTIONS,
+        Edit("raftlake.client.connection", "        connection.close(error.reason)\n", ""),
+    ),
+)
+
+REVIEW_CLIENT_CALLS: tuple[Mutant, ...] = (*CLOSED_MEANWHILE, *CREATED_AGAIN, *TOGETHER, *STRANGE_FRONTS)
