@@ -35,9 +35,15 @@ from tests.mutants.catalogue_partitions import PARTITIONS
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_retention import RETENTION_BY_TIME
 from tests.mutants.catalogue_retired_epochs import RETIRED_EPOCHS
+from tests.mutants.catalogue_review_client_calls import REVIEW_CLIENT_CALLS
+from tests.mutants.catalogue_review_client_outcomes import REVIEW_CLIENT_OUTCOMES
 from tests.mutants.catalogue_review_clients import REVIEW_CLIENTS
+from tests.mutants.catalogue_review_connector import REVIEW_CONNECTOR
 from tests.mutants.catalogue_review_core import REVIEW_CORE
 from tests.mutants.catalogue_review_hosting import REVIEW_HOSTING
+from tests.mutants.catalogue_review_runtime import REVIEW_RUNTIME
+from tests.mutants.catalogue_review_storage import REVIEW_STORAGE
+from tests.mutants.catalogue_review_tier import REVIEW_TIER
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_shown import SHOWN_BATCHES
 from tests.mutants.catalogue_sink import SINKS
@@ -126,9 +132,15 @@ MUTANTS: tuple[Mutant, ...] = (
     *KV_RANGES,
     *CHECKPOINTS,
     *LOGGED_STATE,
+    *REVIEW_CLIENT_CALLS,
     *REVIEW_CLIENTS,
+    *REVIEW_CONNECTOR,
+    *REVIEW_CLIENT_OUTCOMES,
     *REVIEW_CORE,
     *REVIEW_HOSTING,
+    *REVIEW_STORAGE,
+    *REVIEW_RUNTIME,
+    *REVIEW_TIER,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

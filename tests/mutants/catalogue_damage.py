@@ -199,8 +199,8 @@ DAMAGE: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 "raftlake.replica.turn.restart",
-                "max(partition.shown_before, partition.high_watermark)",
-                "partition.high_watermark",
+                "max(before.shown_before, before.high_watermark)",
+                "before.high_watermark",
             ),
         ),
     ),

@@ -204,8 +204,8 @@ PEER_ADDRESSES = (
         "mapped-address-is-no-ipv4-address",
         "an IPv4 address has a second spelling",
         ADDRESS,
-        "ipaddress.ip_address(plain_address(address))",
-        "ipaddress.ip_address(address)",
+        "        plain = mapped or parsed\n",
+        "        plain = parsed\n",
         ADDRESSES,
     ),
     mutant(

@@ -260,7 +260,7 @@ FULL_DISKS = (
     Mutant(
         name="waiting-fetch-forgotten-by-a-group-that-begins-anew",
         source="a replica would wait for ever in a session whose other groups are answered",
-        edits=(Edit("raftlake.replica.turn.restart", "        self._fetch_server.begun_anew(group)\n", ""),),
+        edits=(Edit("raftlake.replica.turn.restart", "        self._fetch_server.begun_anew(partition.group)\n", ""),),
         by_tests=True,
         places=("unit/replica/test_replica_turn_actions_restart.py",),
     ),

@@ -17,6 +17,7 @@ TAKEN = "raftlake.replica.snapshots.snapshots"
 LOOKED_AT = "raftlake.replica.snapshots.check"
 KEYS = "raftlake.replica.kv.service"
 HANDOVER = "raftlake.replica.handover"
+FILES_OF_SNAPSHOTS = "raftlake.storage.snapshots"
 IN_CORE = ("unit/raft/test_raft_fetch_snapshot.py",)
 OBSERVED = ("unit/raft/test_raft_fetch.py",)
 ALONE = ("unit/raft/test_raft_impairment.py",)
@@ -26,6 +27,7 @@ FOUND = ("unit/replica/test_replica_disk_findings_scrub_syncer.py",)
 SNAPSHOTS = ("unit/replica/test_replica_snapshots_alone.py",)
 SLOW_SYNC = ("unit/replica/test_replica_snapshots.py",)
 STOPPING = ("unit/replica/test_replica_handover.py",)
+RESTARTED = ("unit/replica/test_replica_turn_actions_restart.py",)
 FILES = ("unit/replica/test_replica_too_many_files.py",)
 
 ARRIVING = (
@@ -258,9 +260,33 @@ UNANSWERED = (
         "settling-group-holds-what-came-after-its-successor",
         "the name of the next leader is known, and nobody tells it",
         HANDOVER,
-        "            self._settling.pop(group, None)\n            del",
-        "            del",
+        "            settling = self._settling.pop(group, None)\n",
+        "            settling = self._settling.get(group)\n",
         STOPPING,
+    ),
+    mutant(
+        "who-was-replaced-while-it-settled-campaigns-on",
+        "a node that stops leads again where its successor fails",
+        HANDOVER,
+        "            if settling is not None:\n                self._settled(settling)\n",
+        "",
+        STOPPING,
+    ),
+    mutant(
+        "read-behind-a-failed-question-waits-for-another-read",
+        "those who asked that question have given up, and nobody else wakes the group",
+        "raftlake.replica.replication.reads",
+        "            if self._gathering:\n                self._engine.timers",
+        "            if alive:\n                self._engine.timers",
+        ("unit/replica/test_replica_replication_reads.py",),
+    ),
+    mutant(
+        "full-node-waits-for-a-fetch-that-it-does-not-send",
+        "no round goes out, and all groups lose sight of their leader",
+        "raftlake.replica.replication.fetcher",
+        "                fetcher.stop_waiting(group)\n",
+        "                pass\n",
+        ("unit/replica/test_replica_disk_watch.py",),
     ),
     mutant(
         "only-voter-keeps-what-it-held",
@@ -272,4 +298,165 @@ UNANSWERED = (
     ),
 )
 
-REVIEW_CORE = (*ARRIVING, *DAMAGED, *UNANSWERED)
+WRITERS = ("unit/storage/test_storage_snapshot_writers.py",)
+POINTED = ("unit/storage/test_storage_start_points.py",)
+DISPOSED = ("unit/storage/test_storage_disposal.py",)
+DELETED = ("unit/replica/test_replica_apis_topics_producers.py",)
+
+REOPENED = (
+    mutant(
+        "group-without-room-stays-closed",
+        "its log is never served again",
+        RESTART,
+        "            engine.timers.schedule(engine.now_ms + NO_ROOM_PAUSE_MS, lambda: self._reopen_later(closed))\n",
+        "",
+        RESTARTED,
+    ),
+    mutant(
+        "damage-is-set-aside-with-each-try",
+        "it is gone by then, which stops the node",
+        RESTART,
+        "        closed.damage, closed.is_prepared = None, True\n",
+        "        closed.is_prepared = True\n",
+        RESTARTED,
+    ),
+    mutant(
+        "closed-log-is-settled-with-each-try",
+        "it may not be open any more",
+        RESTART,
+        "        elif not closed.is_prepared:\n",
+        "        else:\n",
+        RESTARTED,
+    ),
+    mutant(
+        "group-is-opened-over-the-one-that-runs",
+        "two cores write one log",
+        RESTART,
+        "        if group not in self._engine.partitions and self",
+        "        if self",
+        RESTARTED,
+    ),
+    mutant(
+        "group-of-a-topic-that-is-over-is-opened",
+        "its directory comes back",
+        RESTART,
+        " and self._names.has_directory(group):\n",
+        ":\n",
+        RESTARTED,
+    ),
+    mutant(
+        "want-of-room-while-a-group-is-opened-stops-the-node",
+        "the next start finds no room either",
+        RESTART,
+        "        except DiskFull as full:\n            self._disk",
+        "        except ZeroDivisionError as full:\n            self._disk",
+        SLOW_SYNC,
+    ),
+)
+
+THREADS = (
+    mutant(
+        "removal-that-fails-ends-the-thread-of-snapshots",
+        "each later snapshot is waited for without end",
+        FILES_OF_SNAPSHOTS,
+        "        discard(self._part)\n\n    def _close",
+        "        self._part.unlink(missing_ok=True)\n\n    def _close",
+        WRITERS,
+    ),
+    mutant(
+        "close-that-fails-ends-the-thread-of-snapshots",
+        "each later snapshot is waited for without end",
+        FILES_OF_SNAPSHOTS,
+        "            with contextlib.suppress(OSError):\n                os.close(descriptor)\n",
+        "            os.close(descriptor)\n",
+        WRITERS,
+    ),
+    mutant(
+        "snapshots-are-queued-for-a-thread-that-never-began",
+        "nobody writes them",
+        FILES_OF_SNAPSHOTS,
+        "                return False\n            self._thread = thread\n",
+        "                pass\n            self._thread = thread\n",
+        WRITERS,
+    ),
+    mutant(
+        "thread-of-snapshots-ends-in-silence",
+        "the node should stop, since no snapshot ends any more",
+        FILES_OF_SNAPSHOTS,
+        "                self.report(_raise_thread_ended)\n",
+        "                pass\n",
+        WRITERS,
+    ),
+    mutant(
+        "unfinished-snapshot-that-is-gone-stops-the-start-of-its-log",
+        "the thread removes it at the same time",
+        FILES_OF_SNAPSHOTS,
+        "unlink(missing_ok=True)\n                    continue",
+        "unlink()\n                    continue",
+        WRITERS,
+    ),
+    mutant(
+        "files-are-held-for-a-thread-that-never-began",
+        "their blocks are never free",
+        "raftlake.storage.disposal",
+        "                return False\n            self._thread = thread\n",
+        "                pass\n            self._thread = thread\n",
+        DISPOSED,
+    ),
+    mutant(
+        "close-that-fails-ends-the-thread-of-disposal",
+        "the blocks of later files are never free",
+        "raftlake.storage.disposal",
+        "            with contextlib.suppress(OSError):\n                os.close(self._held[0])\n",
+        "            os.close(self._held[0])\n",
+        DISPOSED,
+    ),
+)
+
+POINTS = (
+    mutant(
+        "point-that-was-named-and-not-synced-is-unknown",
+        "it outlives a cut of the log, and tells producers of another history",
+        "raftlake.storage.start_points",
+        "            self._known = None\n            discard(temporary)\n",
+        "            discard(temporary)\n",
+        POINTED,
+    ),
+    mutant(
+        "point-that-was-deleted-and-not-synced-is-known",
+        "it cannot be loaded, which stops the node",
+        "raftlake.storage.start_points",
+        '            self._known = None\n            raise storage_error("delete"',
+        '            raise storage_error("delete"',
+        POINTED,
+    ),
+)
+
+TOPICS = (
+    mutant(
+        "changed-topic-is-told-to-be-gone",
+        "the client believes that it deleted the topic, and the data stays",
+        "raftlake.replica.hosting.topics",
+        "            elif self._still_stands(name, topic):\n",
+        "            elif False:\n",
+        DELETED,
+    ),
+    mutant(
+        "replaced-topic-is-deleted-in-place-of-the-old-one",
+        "somebody else created it, and appends to it",
+        "raftlake.replica.hosting.topics",
+        "        return standing is not None and standing.topic_id == topic.topic_id\n",
+        "        return standing is not None\n",
+        DELETED,
+    ),
+    mutant(
+        "spoilt-key-is-told-to-be-gone",
+        "it was spoilt once more, and stands",
+        "raftlake.replica.hosting.topics",
+        "            return self.is_spoilt(name)\n        standing",
+        "            return False\n        standing",
+        DELETED,
+    ),
+)
+
+REVIEW_CORE = (*ARRIVING, *DAMAGED, *UNANSWERED, *REOPENED, *THREADS, *POINTS, *TOPICS)

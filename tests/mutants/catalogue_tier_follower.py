@@ -135,8 +135,8 @@ ATTEMPTS = (
         "later-copy-taken-unseen",
         "KIP-405 scenarios 3 to 5: after an unclean election a cut copy has no state of its own",
         BUILD,
-        "self._judge(found, epoch_at(facts.epochs, last), epoch)",
-        "self._judge(found, epoch, epoch)",
+        "self._judge(found, local, epoch_at(facts.epochs, last), epoch)",
+        "self._judge(found, local, epoch, epoch)",
         BUILT,
     ),
     mutant(

@@ -14,14 +14,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from raftlake.kv.commands import Put, Txn
+from raftlake.kv.commands import Delete, Put, Txn
 from raftlake.kv.keys import TRANSACTIONS_PREFIX, is_reserved
 from raftlake.kv.keyspace import entry_bytes
 
 #: Beyond the quota, for the quorum's own keys (addresses, topics, producer ids): clients cannot keep it from working.
 OWN_ROOM_BYTES = 64 << 20
-#: What a step of a transaction adds to the value of its key, at most, if no partition is added: longer words, more digits.
-END_GROWTH_BYTES = 64
+#: What a step of a transaction adds to the value of its key, at most, if no partition is added: longer words, more digits, and
+#: fields that were not there. The most is added by EndTxn of version 5 for a transaction in which nothing was done: 13 bytes of
+#: words ("Empty" to "CompleteAbort", "abort"), a digit of the epoch, "last_epoch" (18), "last_producer_id" (39), "raised" (14),
+#: "started_ms" and "updated_ms" (33 each). The decision with another producer id adds one byte less.
+END_GROWTH_BYTES = 151
+#: How the value of an open transaction says so. No text in a value does: its quotes are escaped there.
+OPEN = b'"state":"Ongoing"'
+#: One part of so many of the quorum's room is for partitions that are added to transactions a few at a time.
+ADDITIONS_PART = 4
 #: Prefixes under way that keys are compared with; beyond them each key counts as one that is being deleted.
 PREFIXES_TOLD_APART_MAX = 100
 #: Percent of the quota at which somebody should be told.
@@ -74,9 +81,9 @@ class Quota:
         growth = END_GROWTH_BYTES * len(txn.endings)
         # A transaction ends in a space that clients have filled, but for what the command puts beside.
         is_own = not after
-        for key, size in after:
+        for change, (key, size) in zip(txn.changes, after, strict=True):
             growth += size - self._floor(sizes, key)
-            is_own = is_own or self._is_own(sizes, key, size)
+            is_own = is_own or self._is_own(sizes, change, size)
         limit = self.bytes_max + (self._own_room if is_own else 0)
         if growth > 0 and sizes.size + self.under_way + growth > limit:
             return None
@@ -93,12 +100,17 @@ class Quota:
         self.under_way += reservation.growth
         return reservation
 
-    def _is_own(self, sizes: Sizes, key: str, size: int) -> bool:
-        """Whether a change may go beyond the quota. New transactional ids and partitions may not: clients name these."""
+    def _is_own(self, sizes: Sizes, change: Put | Delete, size: int) -> bool:
+        """Whether a change may go beyond the quota. New transactional ids and many partitions may not: clients name these. A
+        few partitions may, up to a part of the room. The rest is for what is open to end, and for the quorum's own keys."""
+        key = change.key
         if not key.startswith(TRANSACTIONS_PREFIX):
             return is_reserved(key)
         before = sizes.size_of(key)
-        return size == 0 or (before > 0 and size - before <= END_GROWTH_BYTES)
+        if size > 0 and (before == 0 or size - before > END_GROWTH_BYTES):
+            return False
+        may_add_partitions = isinstance(change, Put) and OPEN in change.value
+        return not may_add_partitions or sizes.size + self.under_way <= self.bytes_max + self._own_room // ADDITIONS_PART
 
     def _floor(self, sizes: Sizes, key: str) -> int:
         """The least that the key may count for when the next command is applied."""

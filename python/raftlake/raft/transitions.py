@@ -245,11 +245,13 @@ def _leave_leadership(group: GroupState, leader: Leader) -> None:
     leader.parked.clear()
     pending = leader.pending_change
     if pending is not None and pending.request_id is not None:
+        # The next leader may commit the change. Kafka answers NOT_LEADER_OR_FOLLOWER, as where nothing was begun: who repeats
+        # the request then takes its own work for somebody else's.
         group.actions.append(
             AnswerVoterChange(
                 request_id=pending.request_id,
-                error=ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                message="leadership was lost before the change was committed: look at the voters before trying again",
+                error=ErrorCode.REQUEST_TIMED_OUT,
+                message="",
                 leader_id=group.leader_id,
                 leader_epoch=group.epoch,
             )

@@ -91,8 +91,10 @@ class Handover:
 
     def _on_role(self, group: GroupId, report: ReportRole) -> None:
         if report.leader_id not in (NO_LEADER, self._engine.config.node_id) and group in self._leaderless:
-            self._settling.pop(group, None)
             del self._leaderless[group]
+            settling = self._settling.pop(group, None)
+            if settling is not None:
+                self._settled(settling)
             self._refuse(group)
 
     def _end_holding(self) -> None:

@@ -293,6 +293,7 @@ class ReplicaNode:
         restarts = Restarts(
             engine,
             names=self.names,
+            disk=self.disk,
             findings=self.findings,
             damage=self.damage,
             fetch_server=self.fetch_server,

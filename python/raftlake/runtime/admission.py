@@ -261,8 +261,9 @@ class Admission:
 
 
 def plain_address(host: str) -> str:
-    """An address as it is compared: an IPv4 address that came in over an IPv6 socket is that IPv4 address."""
-    return host.removeprefix("::ffff:") if "." in host else host.partition("%")[0]
+    """An address as it is compared: without a scope, and an IPv4 address that came in over an IPv6 socket as that address."""
+    host = host.partition("%")[0]
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 def is_loopback(host: str) -> bool:

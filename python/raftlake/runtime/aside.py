@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from raftlake.errors import MachineError
 from raftlake.replica.aside.later_turns import result_of
 
 T = TypeVar("T")
@@ -17,11 +18,17 @@ Post = Callable[[Callable[[], None]], None]
 
 
 class ThreadAside:
-    """`post` runs a callback on the driver's thread later (`loop.call_soon_threadsafe`)."""
+    """`post` runs a callback on the driver's thread later (`loop.call_soon_threadsafe`). Raises MachineError where no thread
+    can be started."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="raftlake-aside")
+        try:
+            # The pool starts its thread with the first job and keeps it. A job whose thread cannot start gets no answer.
+            self._pool.submit(lambda: None)
+        except RuntimeError as error:
+            raise MachineError(f"no thread for long work: {error}; raise the limit of threads (ulimit -u, TasksMax)") from error
 
     def submit(self, job: Callable[[], T], done: Callable[[T | None], None]) -> None:
         def on_end(future: Future[T | None]) -> None:

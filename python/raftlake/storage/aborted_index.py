@@ -110,14 +110,18 @@ class FileAbortedIndex:
     def append(self, entries: Sequence[AbortedTransaction]) -> None:
         counts = self._counts()
         bases = self._segment_bases()
+        grown: dict[Offset, int] = {}
         for base, group in groupby(entries, key=lambda entry: bases[bisect_right(bases, entry.last_offset) - 1]):
             data = encode(list(group))
             try:
                 extend_file(self.file(base), data, counts.get(base, 0) * ENTRY.size)
             except OSError as error:
                 raise storage_error("write", self.file(base), error) from error
+            grown[base] = counts.get(base, 0) + len(data) // ENTRY.size
+        # All or none: what a refused call has written does not count, and the next call writes over it.
+        for base, count in grown.items():
             self._names_changed |= base not in counts
-            counts[base] = counts.get(base, 0) + len(data) // ENTRY.size
+            counts[base] = count
             self._unsynced.add(base)
 
     def sync(self) -> None:
@@ -147,7 +151,8 @@ class FileAbortedIndex:
                 self.forget(base)
             if counts:
                 base = max(counts)
-                keep = self._intact_below(base, end_offset)
+                # Behind those that count, a refused `append` may have left some.
+                keep = min(self._intact_below(base, end_offset), counts[base])
                 if self.file(base).stat().st_size != keep * ENTRY.size:
                     os.truncate(self.file(base), keep * ENTRY.size)
                     counts[base] = keep

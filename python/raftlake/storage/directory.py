@@ -7,7 +7,7 @@ thread, and `done` of a flush is too; only the sync calls themselves run elsewhe
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -75,11 +75,15 @@ class FileLogDirectory:
             self._begin_with_room()
             sweep(path)
             mend_modes(path)
-            hosted = [partition_path(path, group) for group in list_partitions(path)]
+            found = list_partitions(path)
+            #: Found at the start, and not opened since.
+            self._unrecovered = set(found)
+            hosted = [partition_path(path, group) for group in found]
             sync_ahead(hosted)
             self._points = RecoveryPoints(path)
             self._cleaned = RecoveryPoints(path, CLEANER_NAME)
             noted = RecoveryPoints(path, STARTS_NAME)
+            self._note_recovered(())
         except StorageError:
             self._lock.release()
             raise
@@ -105,6 +109,12 @@ class FileLogDirectory:
         except OSError as error:
             raise storage_error("look at", self.path, error) from error
 
+    def _note_recovered(self, groups: Collection[GroupId]) -> None:
+        """While one log is not, the next start has to know that a power loss may have taken what was not synced."""
+        self._unrecovered.difference_update(groups)
+        if not self._unrecovered:
+            self._lock.note_recovered()
+
     @property
     def open_files(self) -> int:
         """How many segment files are open."""
@@ -121,6 +131,7 @@ class FileLogDirectory:
                 )
             log = self._recovery.open_log(group, ensure_partition(self.path, group), self._pool, self._segment_bytes)
             self._logs[group] = log
+            self._note_recovered([group])
         return log
 
     def prepare(self, groups: Sequence[GroupId]) -> None:
@@ -140,6 +151,7 @@ class FileLogDirectory:
         self._cleaned.forget(groups)
         self._starts.forget(groups)
         remove_partitions(self.path, groups, self._disposal)
+        self._note_recovered(groups)
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
         path = partition_path(self.path, group)

@@ -7,6 +7,7 @@ Invariant: at most HELD_MAX files are held; beyond that, deleting takes its time
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -49,15 +50,28 @@ class Disposal:
         except OSError:
             os.close(descriptor)
             raise
+        if not self._has_thread():
+            os.close(descriptor)
+            return
         self._held.append(descriptor)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="raftlake-disposal", daemon=True)
-            self._thread.start()
         self._wake.put(True)
+
+    def _has_thread(self) -> bool:
+        if self._thread is None:
+            thread = threading.Thread(target=self._serve, name="raftlake-disposal", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                # The process has as many threads as it may have: the next file tries again.
+                return False
+            self._thread = thread
+        return True
 
     def _serve(self) -> None:
         while self._wake.get():
-            os.close(self._held[0])
+            # The name is gone. An error here must not end the thread.
+            with contextlib.suppress(OSError):
+                os.close(self._held[0])
             self._held.popleft()
 
     def close(self) -> None:

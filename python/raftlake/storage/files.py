@@ -161,7 +161,8 @@ def discard(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace a file in one step: temporary file, fsync, rename, fsync of the directory. Raises StorageError.
+    """Replace a file in one step: temporary file, fsync, rename, fsync of the directory. Raises StorageError; DiskFull: then
+    the file is what it was.
 
     With `sync=False` a crash may leave the old or the new content, or (on file systems that do not order a rename after
     the data) none: only for files that can be rebuilt.
@@ -169,12 +170,27 @@ def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
         write_file(temporary, data, sync=sync)
-        os.rename(temporary, path)
         if sync:
-            sync_directory(path.parent)
+            _rename_durably(temporary, path)
+        else:
+            os.rename(temporary, path)
     except OSError as error:
         discard(temporary)
         raise storage_error("replace", path, error) from error
+
+
+def _rename_durably(old: Path, new: Path) -> None:
+    """Within one directory. Raises OSError where nothing was renamed, StorageError where the sync behind it failed."""
+    # Opened first: a caller without a descriptor for it goes on with what was there.
+    directory = open_file(new.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.rename(old, new)
+        try:
+            sync_descriptor(directory)
+        except OSError as error:
+            raise storage_error("sync", new.parent, error) from error
+    finally:
+        os.close(directory)
 
 
 def delete_file(path: Path) -> None:

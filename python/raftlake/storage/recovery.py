@@ -232,8 +232,31 @@ def open_sealed(path: Path, base: Offset, following: Offset, pool: FilePool) -> 
     except OSError as error:
         raise storage_error("open", file, error) from error
     segment = Segment(file, base, following, size, pool, None)
-    segment.verify_end()
+    try:
+        segment.verify_end()
+    except BrokenBatch as broken:
+        if broken.offset != following or not _is_reserve(segment, broken):
+            raise
+        # All batches are there. Older versions left reserved blocks behind them where the disk was full.
+        _cut(segment, broken.position)
+        segment.verify_end()
     return segment
+
+
+def _is_reserve(segment: Segment, broken: BrokenBatch) -> bool:
+    try:
+        return is_zero(segment.file.descriptor(), segment.path, broken.position, segment.size)
+    except BrokenBatch:
+        return False
+
+
+def _cut(segment: Segment, size: int) -> None:
+    segment.size = size
+    try:
+        os.ftruncate(segment.file.descriptor(), size)
+    except OSError as error:
+        raise storage_error("truncate", segment.path, error, size) from error
+    segment.sync()
 
 
 def checked_epochs(path: Path, entries: list[Entry], segments: list[Segment], start: Offset) -> LeaderEpochs | None:

@@ -8,6 +8,7 @@ where it fails, appends go on without it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from raftlake.storage.files import PooledFile
@@ -34,12 +35,11 @@ class Reserve:
         # macOS has no such call.
         if ahead < BYTES_MIN or not hasattr(os, "posix_fallocate"):
             return
-        try:
-            os.posix_fallocate(file.descriptor(), size, end - size + ahead)
-        except OSError:
-            # A disk that is really full says so when it is written to.
-            return
+        # Also where it fails: ext4 keeps the blocks that it has found by then, which `trim` has to give back.
         self._end = end + ahead
+        with contextlib.suppress(OSError):
+            # A disk that is really full says so when it is written to.
+            os.posix_fallocate(file.descriptor(), size, end - size + ahead)
 
     def forget(self, size: int) -> None:
         """The file was cut to `size`."""

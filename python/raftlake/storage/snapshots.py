@@ -8,6 +8,7 @@ one thread of their own, in order; knows nothing of what the bytes mean.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import re
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from raftlake.errors import StorageError
+from raftlake.errors import InvariantViolation, StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.descriptors import open_file, spared
@@ -64,13 +65,21 @@ class _Worker:
         self._thread: threading.Thread | None = None
 
     def submit(self, job: Callable[[], None]) -> None:
-        if self._post is None:
+        if self._post is None or not self._has_thread():
             job()
-            return
+        else:
+            self._jobs.put(job)
+
+    def _has_thread(self) -> bool:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="raftlake-snapshots", daemon=True)
-            self._thread.start()
-        self._jobs.put(job)
+            thread = threading.Thread(target=self._serve, name="raftlake-snapshots", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                # The process has as many threads as it may have. Nothing is queued, so the driver waits for the disk.
+                return False
+            self._thread = thread
+        return True
 
     def report(self, callback: Callable[[], None]) -> None:
         """Called by a job: have `callback` run on the driver's thread."""
@@ -80,8 +89,15 @@ class _Worker:
             self._post(callback)
 
     def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+        is_ended = False
+        try:
+            while (job := self._jobs.get()) is not None:
+                job()
+            is_ended = True
+        finally:
+            if not is_ended:
+                # The end of no snapshot would be reported any more.
+                self.report(_raise_thread_ended)
 
     def close(self) -> None:
         """Finish what was submitted and end the thread."""
@@ -89,6 +105,10 @@ class _Worker:
             self._jobs.put(None)
             self._thread.join()
             self._thread = None
+
+
+def _raise_thread_ended() -> None:
+    raise InvariantViolation("the thread that writes snapshots ended with an exception; its trace is on standard error")
 
 
 class FileSnapshotWriter:
@@ -179,12 +199,15 @@ class FileSnapshotWriter:
 
     def _remove(self) -> None:
         self._close()
-        self._part.unlink(missing_ok=True)
+        # The next start sweeps what stays.
+        discard(self._part)
 
     def _close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """What counts was synced before. An error here must not end the thread, for others wait for it."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 class FileSnapshotStore:
@@ -210,7 +233,8 @@ class FileSnapshotStore:
             names = sorted(spared(lambda: os.listdir(path))) if path.is_dir() else []
             for name in names:
                 if name.endswith((PART_SUFFIX, DELETED_SUFFIX)):
-                    (path / name).unlink()
+                    # The worker may be at it, for a snapshot that was abandoned.
+                    (path / name).unlink(missing_ok=True)
                     continue
                 snapshot_id = parse_snapshot_name(name)
                 if snapshot_id is not None and snapshot_id != BOOTSTRAP:

@@ -107,6 +107,8 @@ class FileStartPoints:
             if sync:
                 sync_directory(self._path)
         except OSError as error:
+            # It may have its name already: the directory tells.
+            self._known = None
             discard(temporary)
             raise storage_error("write", file, error) from error
         self._known = sorted({*known, offset})
@@ -143,6 +145,7 @@ class FileStartPoints:
                     self.file(offset, suffix).unlink(missing_ok=True)
             sync_directory(self._path)
         except OSError as error:
+            self._known = None
             raise storage_error("delete", self.file(offset, suffix), error) from error
         self._known = [known for known in self.offsets if known not in offsets]
 

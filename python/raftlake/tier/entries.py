@@ -15,6 +15,7 @@ one leader of a partition at a time copies. The newest copies have a key each; t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -29,6 +30,9 @@ INT_MAX = 2**31 - 1
 EPOCHS_MAX = 1000
 #: Copies of one partition that have a key of their own, at most.
 SEGMENT_KEYS_MAX = 16
+#: The characters of topics' names (Kafka's Topic.validate). Where the table lies is made of the name: others could lead
+#: elsewhere. No name stands for a topic that is not known.
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +214,7 @@ def decode_tiered(value: bytes) -> Tiered | Refused:
         return Tiered(
             incarnation=integer(fields["incarnation"], 0, INT_MAX),
             recovery=plain_text(fields["recovery"]) if "recovery" in fields else "",
-            topic=plain_text(fields["topic"]),
+            topic=_topic(fields["topic"]),
             start_offset=start,
             end_offset=end,
             checked_offset=Offset(integer(fields["checkedOffset"], 0, end)),
@@ -224,6 +228,13 @@ def decode_tiered(value: bytes) -> Tiered | Refused:
         )
 
     return read_or_refuse(read)
+
+
+def _topic(found: object) -> str:
+    name = plain_text(found)
+    if not _TOPIC.fullmatch(name):
+        raise ValueError("no topic has such a name")
+    return name
 
 
 def _copying(found: object, end: Offset) -> Copying:

@@ -11,7 +11,7 @@ from raftlake.kv.commands import Compare, Delete, EndTxn, Put, Txn, decode, enco
 from raftlake.kv.keys import TRANSACTIONS_PREFIX
 from raftlake.kv.keyspace import Entry
 from raftlake.kv.machine import StateMachine, TxnResult
-from raftlake.kv.quota import END_GROWTH_BYTES, Quota
+from raftlake.kv.quota import ADDITIONS_PART, END_GROWTH_BYTES, OPEN, Quota
 from raftlake.kv.rules import Decided
 
 KEYS = {7: TRANSACTIONS_PREFIX + "a", 8: TRANSACTIONS_PREFIX + "b", 9: TRANSACTIONS_PREFIX + "c"}
@@ -188,3 +188,26 @@ def test_what_clients_name_of_transactions_counts_to_their_quota_and_the_steps_o
     assert passes("/raftlake/topics/t", 1_000)
     roomy = Quota(machine.size + 1_000, own_room=0)
     assert roomy.reserve(machine, Txn((), (Put(KEYS[8], b"x" * 500),))) is not None
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_partitions_that_come_a_few_at_a_time_leave_room_for_the_ends(beyond: int) -> None:
+    """Many small steps of one transaction, or one step of many, would take all room that the quorum has for itself."""
+    machine = StateMachine()
+    applied(machine, Txn((), (Put(KEYS[7], OPEN), Put(KEYS[8], b"x" * 999))))
+    full = Quota(machine.size - 1_000 - beyond, own_room=1_000 * ADDITIONS_PART)
+
+    def passes(*changes: Put) -> bool:
+        reservation = full.reserve(machine, Txn((), changes))
+        if reservation is not None:
+            full.release(reservation)
+        return reservation is not None
+
+    assert passes(Put(KEYS[7], OPEN + b",")) is not bool(beyond)
+    assert passes(Put(KEYS[7], OPEN)), "it does not grow"
+    assert passes(Put(KEYS[7], b"decided".ljust(len(OPEN) + END_GROWTH_BYTES)))
+    assert passes(Put("/raftlake/topics/t", b"x" * 100))
+    assert not passes(Put(KEYS[7], OPEN.ljust(len(OPEN) + END_GROWTH_BYTES + 1)))
+    held = full.reserve(machine, Txn((), (Put("/raftlake/topics/u", b"x" * 100),)))
+    assert held is not None
+    assert not passes(Put(KEYS[7], OPEN + b",")), "what is under way counts"

@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 
 from raftlake.errors import ErrorCode
+from raftlake.kv.commands import delete, encode, put
+from raftlake.kv.keys import topic_key
 from raftlake.raft.types import NodeId
+from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.hosting.queue import OPENED_AT_ONCE
+from raftlake.replica.node import ReplicaNode
+from raftlake.replica.reserved import Topic
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch
+from reservedkit import commit
 
 
 @pytest.fixture(scope="module")
@@ -294,3 +300,62 @@ def test_a_name_that_stands_twice_in_one_request_is_not_created(asked: list[str]
     cluster.run(1000)
     assert cluster.leader().names.topic("doubled") is None
     assert (cluster.leader().names.topic("single") is not None) == ("single" in asked)
+
+
+# --- a topic that is changed while it is deleted ---
+
+
+def _changed_unseen(cluster: Cluster, value: bytes | None, *, is_deleted: bool = False) -> ReplicaNode:
+    """The key of the topic is written anew, with what it holds or with `value`, and a node has not applied that."""
+    leader, follower = cluster.leader(), cluster.followers()[0]
+    key = topic_key("t")
+    entry = leader.kv.machine.get(key)
+    assert entry is not None
+    commands = [*([delete(key)] if is_deleted else []), put(key, entry.value if value is None else value)]
+    leader.engine.begin_input()
+    leader.kv._collected += [(encode(command), lambda outcome: None) for command in commands]
+    leader.engine.mark_appending(leader.partitions[METADATA_GROUP])
+    cluster.run(1000, until=lambda: leader.kv.machine.get(key).version > entry.version)  # type: ignore[union-attr]
+    behind = follower.kv.machine.get(key)
+    assert behind is not None and behind.version == entry.version
+    return follower
+
+
+def test_a_topic_that_is_changed_while_it_is_deleted_is_deleted() -> None:
+    """The client was told that there is no such topic, and it stayed with all its data."""
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    assert _delete(cluster, _changed_unseen(cluster, None), "t") == ErrorCode.NONE
+    cluster.run(1000)
+    assert all(group not in disk.logs for disk in cluster.disks.values())
+    assert all(node.names.topic("t") is None for node in cluster.nodes.values())
+
+
+def test_a_topic_that_is_replaced_while_it_is_deleted_is_left_alone() -> None:
+    cluster = Cluster()
+    cluster.create_topic("t")
+    other = Topic("t", b"2" * 16, 1)
+    node = _changed_unseen(cluster, other.encode(), is_deleted=True)
+    assert _delete(cluster, node, "t") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.run(1000)
+    assert [each.names.topic("t") for each in cluster.nodes.values()] == [other] * 3
+
+
+def test_a_spoilt_key_that_is_spoilt_once_more_while_it_is_deleted_is_deleted() -> None:
+    cluster = Cluster()
+    commit(cluster, [encode(put(topic_key("t"), b"{}"))])
+    assert all(node.topics.is_spoilt("t") for node in cluster.nodes.values())
+    assert _delete(cluster, _changed_unseen(cluster, b"[]"), "t") == ErrorCode.NONE
+    cluster.run(1000)
+    assert not any(node.topics.is_spoilt("t") for node in cluster.nodes.values())
+
+
+def test_a_topic_that_is_there_again_while_its_spoilt_key_is_deleted_is_left_alone() -> None:
+    cluster = Cluster()
+    commit(cluster, [encode(put(topic_key("t"), b"{}"))])
+    assert all(node.topics.is_spoilt("t") for node in cluster.nodes.values())
+    topic = Topic("t", b"2" * 16, 1)
+    node = _changed_unseen(cluster, topic.encode())
+    assert _delete(cluster, node, "t") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.run(1000)
+    assert [each.names.topic("t") for each in cluster.nodes.values()] == [topic] * 3

@@ -386,3 +386,31 @@ def test_a_low_disk_takes_a_snapshot_only_where_it_leaves_half() -> None:
     cluster.disks[NodeId(1)].space.empty()
     cluster.run(LOOK_MS)
     assert node.disk.has_room_for(1 << 60)
+
+
+def test_a_node_whose_disk_is_full_amid_a_sync_hears_its_leader_on() -> None:
+    """Its rounds waited for a Fetch of the group that had written, and a full node sends none. All groups that follow that
+    leader lost sight of it for a fetch timeout, and campaigned."""
+    cluster = Cluster(min_free_bytes=0)
+    led: dict[NodeId, list[GroupId]] = {}
+    for number in range(6):
+        (group,) = cluster.create_topic(f"t{number}")
+        led.setdefault(cluster.leader(group).config.node_id, []).append(group)
+    cluster.run(1_000)
+    leader_id, (busy, *idle) = max(led.items(), key=lambda each: len(each[1]))
+    follower = next(node for node_id, node in cluster.nodes.items() if node_id != leader_id)
+    partition, fetcher = follower.partitions[busy], follower.fetchers._fetchers[leader_id]
+    roles: list[tuple[GroupId, str]] = []
+    follower.reports.role_listeners.append(lambda group, report: roles.append((group, report.role)))
+    end = partition.core.log_end
+    cluster.send(cluster.nodes[leader_id], ApiKey.PRODUCE, produce_request(busy, batch(bytes(300))), version=9)
+    cluster.run(1_000, until=lambda: partition.log.end_offset > end and partition.core.flushed_end < partition.core.log_end)
+    cluster.disks[follower.config.node_id].space.fill(0)
+    follower.disk.on_full(DiskFull("an append of another group"))
+    follower.disk._looked = lambda *_: None  # type: ignore[method-assign]
+    last_ms = fetcher.last_answer_ms
+    for _ in range(10):
+        cluster.run(follower.config.replica_fetch_wait_ms + 10)
+        assert fetcher.last_answer_ms > last_ms, "a round goes on"
+        last_ms = fetcher.last_answer_ms
+    assert [role for group, role in roles if group in idle] == []

@@ -139,8 +139,10 @@ def test_what_is_held_by_a_leader_that_is_replaced_while_it_settles_is_refused()
     answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"late")), version=9)
     cluster.run(1)
     assert error_of(answers) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition.core.is_resigning, "it does not campaign again"
     cluster.run(SETTLE_MS + HOLD_MS)
     assert leader.fatal is None and len(answers) == 1
+    assert all(each.core.is_resigning for each in leader.partitions.values())
 
 
 def test_what_the_only_voter_holds_while_it_settles_is_appended() -> None:

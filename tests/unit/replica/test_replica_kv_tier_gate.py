@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from raftlake.kv.commands import ANY, Compare, Delete, Put, Txn, encode
-from raftlake.kv.keys import tier_key, tier_segment_key
+from raftlake.kv.keys import INCARNATION_KEY, tier_key, tier_segment_key, topic_key
 from raftlake.kv.machine import StateMachine
 from raftlake.ports.tier import RemoteSegment
 from raftlake.raft.types import Epoch, NodeId, Offset
 from raftlake.replica.kv.tier_gate import refusal_of_tier
+from raftlake.replica.reserved import Topic
+from raftlake.replica.reserved_rules import ReservedRules
 from raftlake.tier.entries import Copying, Deleting, Tiered, encode_segment, encode_tiered
 from raftlake.wire.ids import id_to_text
 
 TWO = NodeId(2)
-TOPIC = id_to_text(bytes(range(16)))
+TOPIC_ID = bytes(range(16))
+TOPIC = id_to_text(TOPIC_ID)
 KEY = tier_key(TOPIC, 0)
-NOTHING = Tiered(start_offset=Offset(5), end_offset=Offset(5))
+NOTHING = Tiered(topic="flights", start_offset=Offset(5), end_offset=Offset(5))
 COPYING = Copying(segment_id="s", base_offset=Offset(5), end_offset=Offset(9), leader_epoch=Epoch(1), node_id=TWO)
 SEGMENT = RemoteSegment(
     segment_id="s",
@@ -35,6 +39,7 @@ SEGMENT = RemoteSegment(
 )
 STARTED, FINISHED = NOTHING.start(COPYING), NOTHING.start(COPYING).finish(SEGMENT)
 SHOWN = Put(tier_segment_key(TOPIC, 0, 5), encode_segment(SEGMENT))
+FLIGHTS = Topic("flights", TOPIC_ID, 2)
 
 
 def put(tiered: Tiered, key: str = KEY) -> Put:
@@ -42,15 +47,22 @@ def put(tiered: Tiered, key: str = KEY) -> Put:
 
 
 def refusal(
-    *operations: Put | Delete, standing: Tiered | bytes | None, version: int | None = None, source: NodeId = TWO
+    *operations: Put | Delete,
+    standing: Tiered | bytes | None,
+    version: int | None = None,
+    source: NodeId = TWO,
+    topic: Topic | None = FLIGHTS,
 ) -> str | None:
-    machine = StateMachine()
+    machine = StateMachine(rules=ReservedRules)
+    if topic is not None:
+        machine.apply(6, encode(Txn((), (Put(topic_key(topic.name), topic.encode()),))))
     if standing is not None:
         value = standing if isinstance(standing, bytes) else encode_tiered(standing)
         machine.apply(7, encode(Txn((), (Put(KEY, value),))))
     if version is None:
         version = 0 if standing is None else 7
-    return refusal_of_tier(Txn((Compare(KEY, version),), operations), source, machine)
+    key = operations[0].key if standing is None else KEY
+    return refusal_of_tier(Txn((Compare(key, version),), operations), source, machine)
 
 
 def test_the_first_copy_the_next_one_and_their_ends() -> None:
@@ -188,7 +200,7 @@ WRONG: list[Callable[[], str | None]] = [
     lambda: refusal(put(STARTED), standing=NOTHING, version=ANY),
     lambda: refusal(put(STARTED, f"/raftlake/tier/{TOPIC}/00"), standing=None),
     lambda: refusal(put(STARTED, "/raftlake/tier/short/0"), standing=None),
-    lambda: refusal(put(STARTED, tier_key(TOPIC, 1)), standing=None),
+    lambda: refusal(put(STARTED, tier_key(TOPIC, 1)), standing=NOTHING),
     lambda: refusal(put(STARTED, tier_segment_key(TOPIC, 0, 5)), standing=None),
 ]
 
@@ -203,3 +215,58 @@ def test_a_start_behind_another_end_than_that_of_the_copies_is_refused() -> None
     ahead = replace(COPYING, base_offset=Offset(9), end_offset=Offset(12))
     assert refusal(put(replace(NOTHING, end_offset=Offset(9)).start(ahead)), standing=NOTHING) is not None
     assert refusal(put(replace(THREE_COPIES, end_offset=Offset(40))), standing=THREE_COPIES) is not None
+
+
+#: 22 characters, and no id: the last one has bits beyond the 16 bytes.
+NO_ID = "A" * 21 + "B"
+
+
+@pytest.mark.parametrize("topic", [FLIGHTS, Topic("flights", TOPIC_ID, 1)])
+def test_the_first_copy_is_one_of_a_partition_of_the_topic(topic: Topic) -> None:
+    """A key of no topic would be taken for one of a deleted topic, and nobody could take it back."""
+    assert refusal(put(STARTED), standing=None, topic=topic) is None
+    outcome = refusal(put(STARTED, tier_key(TOPIC, 1)), standing=None, topic=topic)
+    assert (outcome is None) is (topic.partitions == 2)
+    assert refusal(put(STARTED, tier_key(TOPIC, topic.partitions)), standing=None, topic=topic) is not None
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "topic"),
+    [
+        (KEY, "flights", None),
+        # It was deleted and created again.
+        (KEY, "flights", Topic("flights", b"another topic id", 1)),
+        (KEY, "flights", Topic("orders", TOPIC_ID, 1)),
+        (KEY, "", FLIGHTS),
+        (KEY, "../flights", FLIGHTS),
+        (KEY, "../../elsewhere", None),
+        (tier_key(NO_ID, 0), "flights", FLIGHTS),
+        (tier_key(NO_ID, 0), "flights", None),
+    ],
+)
+def test_the_first_copy_of_no_topic_is_refused(key: str, name: str, topic: Topic | None) -> None:
+    assert refusal(put(replace(STARTED, topic=name), key), standing=None, topic=topic) is not None
+
+
+def test_a_copy_that_was_begun_goes_on_without_its_topic() -> None:
+    """This leader may be behind with the topic, or ahead with its end. What is copied then is removed."""
+    assert refusal(put(STARTED), standing=NOTHING, topic=None) is None
+    assert refusal(put(FINISHED), SHOWN, standing=STARTED, topic=None) is None
+
+
+def test_a_table_is_not_taken_over_in_the_name_of_another_topic() -> None:
+    taken = Tiered(topic="flights", start_offset=Offset(5), end_offset=Offset(5), incarnation=1, recovery=id_to_text(TOPIC_ID))
+    recovered = Put(INCARNATION_KEY, json.dumps({"directoryId": taken.recovery, "nodeId": 2, "epoch": 6}).encode())
+
+    def proposed(name: str, standing: Tiered | None) -> str | None:
+        machine = StateMachine(rules=ReservedRules)
+        known = () if standing is None else (put(standing),)
+        topics = [Put(topic_key(topic.name), topic.encode()) for topic in (FLIGHTS, Topic("orders", b"another topic id", 1))]
+        machine.apply(7, encode(Txn((), (*topics, recovered, *known))))
+        compare = Compare(KEY, 0 if standing is None else 7)
+        return refusal_of_tier(Txn((compare,), (put(replace(taken, topic=name)),)), TWO, machine)
+
+    for standing in (None, NOTHING, replace(NOTHING, topic="")):
+        assert proposed("flights", standing) is None
+        assert proposed("orders", standing) is not None
+        assert proposed("../flights", standing) is not None

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.driver import PeerConnection
-from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, PeerMessage, ReadOffsetReply, ReadOffsetResult, ReadOffsetRpc
+from raftlake.ports.peer_rpcs import (
+    FetchReply,
+    FetchRpc,
+    PeerMessage,
+    PeerReply,
+    PeerRpc,
+    ReadOffsetReply,
+    ReadOffsetResult,
+    ReadOffsetRpc,
+)
+from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import FetchRequest
-from raftlake.raft.types import Epoch, ReplicaKey
+from raftlake.raft.types import Epoch, NodeId, ReplicaKey
 from replica_cluster import Cluster, batch
 
 
@@ -140,3 +152,33 @@ def test_reads_that_end_without_an_answer_free_their_room(monkeypatch: pytest.Mo
     cluster.heal()
     cluster.run(5_000)
     assert _read(cluster, leader, group).error is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("gathered", [1, 2])
+def test_a_read_behind_a_question_whose_askers_have_given_up_is_asked(gathered: int) -> None:
+    """Nobody was left to ask for when that question failed. The read behind it waited for another one to come."""
+    cluster = Cluster()
+    cluster.run(1_000)
+    follower = cluster.followers()[0]
+    machine, network = cluster.machines[follower.config.node_id], follower.engine.network
+    send, is_silent = network.send, True
+
+    def sending(peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
+        if isinstance(rpc, ReadOffsetRpc) and is_silent:
+            cluster.after(follower.config.raft.request_timeout_ms, lambda: machine.run(done, FailureReason.TIMED_OUT))
+        else:
+            send(peer, rpc, done)
+
+    network.send = sending  # type: ignore[method-assign]
+    first: list[ReadOffsetResult] = []
+    later: list[ReadOffsetResult] = []
+    machine.run(follower.reads.read, follower.config.quorum_group, first.append)
+    timeout_ms = follower.config.read_timeout_ms
+    cluster.run(timeout_ms - 1_000)
+    for _ in range(gathered):
+        machine.run(follower.reads.read, follower.config.quorum_group, later.append)
+    cluster.run(999)
+    is_silent = False
+    cluster.run(follower.config.raft.request_timeout_ms + 100, until=lambda: len(later) == gathered)
+    assert [result.error for result in first] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert [result.error for result in later] == [ErrorCode.NONE] * gathered

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raftlake.errors import CorruptBatch, ErrorCode, StorageError
+from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, StorageError, TooManyFiles
 from raftlake.kv.commands import delete, put
 from raftlake.kv.keyspace import LEAF_KEYS_MAX, KeySpace, pack
 from raftlake.ports.driver import PeerConnection
@@ -21,6 +21,7 @@ from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition import snapshot_files
 from raftlake.replica.snapshots import snapshots
 from raftlake.replica.snapshots import transfer as snapshot_transfer
+from raftlake.sim.disk.disk import MemoryLog
 from raftlake.sim.disk.snapshot_store import MemorySnapshotWriter
 from replica_cluster import Cluster, batch
 
@@ -460,3 +461,28 @@ def test_a_snapshot_whose_sync_takes_longer_than_a_fetch_timeout_is_fetched_once
     monkeypatch.setattr(MemorySnapshotWriter, "freeze", slow)
     cluster.run(sync_ms + 1_000, until=lambda: agree(cluster))
     assert len(begun) == 1 and leader.partitions[METADATA_GROUP].core.epoch == epoch
+
+
+@pytest.mark.parametrize("kind", [DiskFull, TooManyFiles])
+def test_a_log_that_cannot_begin_anew_for_want_of_room_does_so_later(
+    kind: type[DiskFull], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot was there, and no block was left for the note that all before it goes. The node stopped, at each start."""
+    cluster = trimmed_cluster()
+    behind = next(node.config.node_id for node in cluster.followers())
+    cluster.stop(behind)
+    write_on(cluster)
+    reset, tries = MemoryLog.reset, 0
+
+    def reset_later(log: MemoryLog, start: OffsetAndEpoch) -> None:
+        nonlocal tries
+        tries += 1
+        if tries <= 3:
+            raise kind("cannot replace reset-pending")
+        reset(log, start)
+
+    monkeypatch.setattr(MemoryLog, "reset", reset_later)
+    node = cluster.start(behind)
+    cluster.run(20_000, until=lambda: agree(cluster))
+    assert node.fatal is None and tries == 4
+    assert METADATA_GROUP in node.partitions and not node.disk.is_full

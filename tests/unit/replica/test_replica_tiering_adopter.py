@@ -12,13 +12,14 @@ import pytest
 from copierkit import Keys, Tier
 from enginekit import ORDERS, Ground
 from raftlake.kv.commands import Compare, Delete, Put, Txn
-from raftlake.kv.keys import INCARNATION_KEY, tier_key, tier_segment_key
+from raftlake.kv.keys import INCARNATION_KEY, tier_key, tier_segment_key, topic_key
 from raftlake.ports.tier import Lineage, LineageFacts, RemoteSegment, TierError, TierFailure
 from raftlake.raft.types import Epoch, Offset
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.kv.outcomes import ProposeStatus
 from raftlake.replica.kv.tier_gate import refusal_of_tier
 from raftlake.replica.partition.partition import Partition
+from raftlake.replica.reserved import Topic
 from raftlake.replica.tiering.led import LedPartition
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.step import RETRY_BACKOFF_MS, TierCounts
@@ -215,12 +216,13 @@ def test_an_answer_that_comes_behind_the_leadership_has_no_effect(world: World) 
 
 
 def proposal(world: World, tiered: Tiered, *operations: Put | Delete) -> str | None:
+    world.keys.apply(Txn((), (Put(topic_key(ORDERS.topic), Topic(ORDERS.topic, ORDERS.topic_id, 1).encode()),)))
     entry = world.keys.machine.get(KEY)
     compare = Compare(KEY, 0 if entry is None else entry.version)
     return refusal_of_tier(Txn((compare,), (Put(KEY, encode_tiered(tiered)), *operations)), 2, world.keys.machine)  # type: ignore[arg-type]
 
 
-WANTED = Tiered(incarnation=2, recovery=FIRST, start_offset=Offset(0), end_offset=Offset(4), segments=1)
+WANTED = Tiered(topic=ORDERS.topic, incarnation=2, recovery=FIRST, start_offset=Offset(0), end_offset=Offset(4), segments=1)
 COPY = segment(0, 4, "s")
 PUT = Put(tier_segment_key(TOPIC_ID, 0, 0), encode_segment(COPY))
 

@@ -273,3 +273,27 @@ def test_a_partition_that_no_topic_can_have_makes_no_call_endless() -> None:
     assert world.dropped()[1] == PARTITIONS_MAX
     world.keys.commit()
     assert world.left == []
+
+
+@pytest.mark.parametrize("name", ["A" * 21 + "B", "short", "", "é" * 22, "A" * 21 + "!"])
+def test_a_key_of_no_topic_id_is_passed_over(name: str) -> None:
+    """Of an id's 22 characters the last one has bits that no id sets. Each leader stopped at such a key."""
+    world = World()
+    for index in range(LOOKS_PER_TICK):
+        world.put(f"{TIER_PREFIX}{name}/{index}", encode_tiered(COPIED))
+    world.copied(1, 0, segments=0)
+    world.tick(3)
+    assert world.dropped() == (GroupId("flights", 0, topic_id(1)), 1)
+    world.keys.commit()
+    assert len(world.left) == LOOKS_PER_TICK and world.gone.warnings == ()
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "..%2felsewhere", "a/b", "/", "a?b", "a#b"])
+def test_a_key_that_names_a_path_for_a_topic_makes_no_table_there(name: str) -> None:
+    """The drop of a table that is not there makes it."""
+    world = World()
+    world.copied(1, 0, tiered=replace(COPIED, topic=name), segments=0)
+    world.tick(3)
+    assert world.tier.drops == [] and len(world.left) == 1
+    (warning,) = world.gone.warnings
+    assert id_to_text(topic_id(1)) in warning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from enginekit import METADATA_GROUP, ORDERS, TWO, Ground, Noted
 from raftkit.replica import position, voter_set
 from raftlake.errors import DiskFull, ErrorCode
 from raftlake.kv.commands import Put, Txn
-from raftlake.kv.keys import tier_key
+from raftlake.kv.keys import INCARNATION_KEY, tier_key
 from raftlake.ports.peer_rpcs import EpochEndRpc, GroupId, LocalStartRpc, OffsetReply, PeerReply, ReadOffsetReply
 from raftlake.ports.tier import Lineage, LineageFacts, RemoteSegment, RemoteState, TierError, TierFailure
 from raftlake.raft import actions as do
@@ -114,8 +115,8 @@ class World:
         if has_key:
             self.shown(0, 40)
 
-    def shown(self, start: int, end: int, group: GroupId = ORDERS) -> None:
-        tiered = Tiered(incarnation=INCARNATION, start_offset=Offset(start), end_offset=Offset(end))
+    def shown(self, start: int, end: int, group: GroupId = ORDERS, recovery: str = "") -> None:
+        tiered = Tiered(incarnation=INCARNATION, recovery=recovery, start_offset=Offset(start), end_offset=Offset(end))
         self.keys.apply(Txn((), (Put(tier_key(id_to_text(group.topic_id), group.partition), encode_tiered(tiered)),)))
 
     def build(self, partition: Partition | None = None, epoch: int = 6) -> None:
@@ -174,7 +175,7 @@ def test_the_state_of_the_copy_that_ends_where_the_leader_begins_becomes_a_snaps
     ((lineage, offset, _),) = world.tier.finds
     assert (lineage, offset) == (Lineage(ORDERS, INCARNATION), 8)
     world.found(copy((2, 5), (3, 7), end=9))
-    assert world.ends == [] and world.snapshots == [], "not durable yet"
+    assert world.asked == [] and world.ends == [] and world.snapshots == [], "not durable yet"
     world.ground.run(1)
     built = on.RemoteLogAuxBuilt(leader_epoch=Epoch(6), snapshot_id=position(9, 3), voters=VOTERS)
     assert world.ends == [built]
@@ -188,8 +189,34 @@ def test_a_copy_that_goes_on_behind_the_leaders_start_is_taken_whole() -> None:
     world.build()
     world.leader_says()
     world.found(copy((3, 7), (4, 9), (5, 11), end=13))
+    assert world.asked == [EpochEndRpc(group=ORDERS, replica_id=NodeId(1), leader_epoch=Epoch(6), epoch=Epoch(5))]
+    world.answer(13, 5)
     world.ground.run(1)
     assert world.ends == [on.RemoteLogAuxBuilt(leader_epoch=Epoch(6), snapshot_id=position(13, 5), voters=VOTERS)]
+
+
+@pytest.mark.parametrize(("end", "fits"), [((14, 5), True), ((12, 5), False), ((13, 4), False), ((-1, -1), False)])
+def test_a_copy_counts_only_where_the_leader_has_all_of_it(end: tuple[int, int], *, fits: bool) -> None:
+    """`raftlake recover --unclean`: the table shows what is lost until the leader takes it over. A replica that began behind
+    such a copy was asked to truncate what it took for committed, at each start."""
+    world = World()
+    world.build()
+    world.leader_says()
+    world.found(copy((3, 7), (5, 9), end=13))
+    world.answer(*end)
+    world.ground.run(1)
+    assert world.snapshots == ([(13, 5)] if fits else []) and world.asked == []
+    assert fits or world.ends == [on.RemoteLogAuxFailed(leader_epoch=Epoch(6), is_unusable=True)], "its snapshot is fetched"
+
+
+def test_a_leader_that_is_replaced_before_it_tells_the_rest_ends_the_attempt() -> None:
+    world = World()
+    for reply, is_refused in ((OffsetReply(error=ErrorCode.FENCED_LEADER_EPOCH), True), (on.FailureReason.TIMED_OUT, False)):
+        world.build()
+        world.leader_says()
+        world.found(copy((3, 7), (5, 9), end=13))
+        world.reply(reply)
+        assert world.ends[-1:] == failure(is_refused=is_refused) and world.snapshots == []
 
 
 @pytest.mark.parametrize(
@@ -233,6 +260,7 @@ def test_a_copy_of_a_later_leader_has_to_wait_until_that_leader_is_known() -> No
     world.build()
     world.leader_says()
     world.found(copy((3, 7), (6, 9), end=12))
+    world.answer(12, 6)
     world.ground.run(1)
     assert world.snapshots == [(12, 6)]
 
@@ -268,6 +296,8 @@ def test_a_later_copy_stands_in_for_one_that_an_unclean_election_cut(epochs: lis
     ((asked, done),) = world.tier.asked_facts
     assert asked == Lineage(ORDERS, INCARNATION)
     done(facts(INCARNATION, *epochs))
+    if fits:
+        world.answer(14, 5)
     world.ground.run(1)
     assert world.snapshots == ([(14, 5)] if fits else []) and (fits or world.ends == failure())
 
@@ -546,6 +576,20 @@ def test_a_key_that_is_gone_is_told_too() -> None:
     world.keys.apply(Txn((), (Put(tier_key(id_to_text(ORDERS.topic_id), 0), b"spoilt"),)))
     tick(world)
     assert told(world) == [(ORDERS, 0, 40), (ORDERS, -1, -1)]
+
+
+def test_a_table_is_told_again_once_it_is_taken_over() -> None:
+    """After an unclean election the key is about rows that the log may not share."""
+    world = World()
+    tick(world)
+    recovered = json.dumps({"directoryId": id_to_text(b"r" * 16), "nodeId": 2, "epoch": 6}).encode()
+    world.keys.apply(Txn((), (Put(INCARNATION_KEY, recovered),)))
+    tick(world)
+    world.shown(0, 50)
+    tick(world)
+    world.shown(0, 12, recovery=id_to_text(b"r" * 16))
+    tick(world)
+    assert told(world) == [(ORDERS, 0, 40), (ORDERS, -1, -1), (ORDERS, 0, 12)]
 
 
 def test_without_a_tier_the_cores_are_told_nothing() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from enginekit import ME, METADATA_GROUP, ORDERS, TWO, Ground, Noted
-from raftlake.errors import DamagedData
+from raftlake.errors import DamagedData, DiskFull
 from raftlake.ports.driver import SegmentInfo
 from raftlake.ports.peer_rpcs import GroupId, PeerMessage
 from raftlake.raft import actions as do
@@ -19,7 +19,7 @@ from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.reserved import Topic
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import INTERVAL_MS, Housekeeping
-from raftlake.replica.turn.restart import Restarts
+from raftlake.replica.turn.restart import NO_ROOM_PAUSE_MS, Restarts
 
 END = EndQuorumEpochRequest(leader_id=ME, leader_epoch=Epoch(1), preferred_candidates=())
 BROKEN = DamagedData("batch 3 is not what was written", offset=3)
@@ -103,12 +103,20 @@ def test_a_request_goes_the_way_of_its_kind() -> None:
 
 
 def restarts(
-    ground: Ground, hosting: Any, damage: Noted, actions: Any, fetch_server: Noted | None = None, topic: Topic | None = None
+    ground: Ground,
+    hosting: Any,
+    damage: Any,
+    actions: Any,
+    fetch_server: Noted | None = None,
+    topic: Topic | None = None,
+    names: Any = None,
+    disk: Noted | None = None,
 ) -> tuple[Restarts, Findings]:
     findings = Findings(ground.engine)
     made = Restarts(
         ground.engine,
-        names=Noted(by_id=topic),  # type: ignore[arg-type]
+        names=names or Noted(by_id=topic, has_directory=True),
+        disk=disk or Noted(),  # type: ignore[arg-type]
         findings=findings,
         damage=damage,  # type: ignore[arg-type]
         fetch_server=fetch_server or Noted(),  # type: ignore[arg-type]
@@ -202,6 +210,81 @@ def test_a_group_without_room_that_has_records_waits_for_no_key() -> None:
     partition = ground.lead(ORDERS)
     made.without_room(partition)
     assert hosting.is_found and ground.engine.partitions[ORDERS] is not partition
+
+
+class Crowded(Reopening):
+    """The disk has no room for so many openings."""
+
+    def __init__(self, ground: Ground, refusals: int) -> None:
+        super().__init__(ground)
+        self.refusals = refusals
+
+    def let_go(self, partition: Any) -> None:
+        self.calls.append(("let_go", (partition,)))
+        del self._ground.engine.partitions[partition.group]
+
+    def open(self, group: Any, **settings: Any) -> bool:
+        if self.refusals:
+            self.refusals -= 1
+            raise DiskFull("no space left for reset-pending")
+        return super().open(group, **settings)
+
+
+class Aside(Noted):
+    """Sets damage aside, or has no room for that so many times."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+    def set_aside(self, *given: Any) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise DiskFull("no space left for the mark")
+        self.calls.append(("set_aside", given))
+
+
+@pytest.mark.parametrize("has_damage", [False, True])
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_a_group_that_cannot_be_opened_for_want_of_room_is_opened_later(
+    monkeypatch: pytest.MonkeyPatch, refusals: int, has_damage: bool
+) -> None:
+    """The second refusal, from within the care for the first one, stopped the node, and so did each start."""
+    ground = Ground()
+    partition = ground.lead()
+    shown = partition.high_watermark
+    settled: list[Any] = []
+    monkeypatch.setattr(ground.disk, "settle", settled.append)
+    hosting, damage, disk = Crowded(ground, refusals), Aside(refusals if has_damage else 0), Noted()
+    made, findings = restarts(ground, hosting, damage, Noted(), disk=disk)
+    if has_damage:
+        findings.found(METADATA_GROUP, BROKEN)
+        made.repair_found()
+    else:
+        made.without_room(partition)
+    tries = 2 * refusals if has_damage else refusals
+    for number in range(tries):
+        assert METADATA_GROUP not in ground.engine.partitions and disk.names == ["on_full"] * (number + 1)
+        ground.run(NO_ROOM_PAUSE_MS - 1)
+        assert METADATA_GROUP not in ground.engine.partitions
+        ground.run(1)
+    opened = ground.engine.partitions[METADATA_GROUP]
+    assert opened is not partition and opened.shown_before == shown > 0
+    assert damage.names == ["set_aside"] * has_damage and len(settled) == (not has_damage), "once each"
+    assert hosting.calls[-1] == ("open", (METADATA_GROUP, 0 if has_damage else ground.engine.config.raft.election_timeout_ms))
+    ground.run(10 * NO_ROOM_PAUSE_MS)
+    assert ground.engine.partitions[METADATA_GROUP] is opened and len(disk.calls) == tries
+
+
+@pytest.mark.parametrize("way", ["deleted", "opened"])
+def test_a_group_whose_topic_is_over_or_has_opened_it_meanwhile_is_left_alone(way: str) -> None:
+    ground = Ground()
+    hosting, names = Crowded(ground, 1), Noted(by_id=None, has_directory=way == "opened")
+    made, _ = restarts(ground, hosting, Noted(), Noted(), names=names)
+    made.without_room(ground.lead(ORDERS))
+    other = ground.host(ORDERS) if way == "opened" else None
+    ground.run(3 * NO_ROOM_PAUSE_MS)
+    assert ground.engine.partitions.get(ORDERS) is other and hosting.names == ["let_go"]
 
 
 # --- the rounds of the house ---

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from raftlake.errors import MachineError
 from raftlake.replica.aside.later_turns import LATER_MS
 from raftlake.runtime.aside import ThreadAside
 from replica_cluster import Cluster
@@ -52,6 +53,34 @@ def test_the_end_waits_for_the_job_under_way_and_drops_the_others() -> None:
     aside.close()
     assert done == ["first"]
     assert posted.qsize() == 1, "what was dropped is not told"
+
+
+def no_thread(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_machine_without_a_thread_for_it_is_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(MachineError, match=r"can't start new thread; .*ulimit -u"):
+            ThreadAside(lambda callback: None)
+    ThreadAside(lambda callback: None).close()
+
+
+def test_no_job_needs_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs before, and a while without any, keep the one that there is. Each job is told once."""
+    posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    aside = ThreadAside(posted.put)
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    told: list[int | None] = []
+    for job in (lambda: 1, lambda: 2, fail):
+        aside.submit(job, told.append)
+    for _ in range(3):
+        posted.get(timeout=30)()
+    aside.submit(lambda: 4, told.append)
+    posted.get(timeout=30)()
+    aside.close()
+    assert told == [1, 2, None, 4] and posted.empty()
 
 
 def fail() -> int:

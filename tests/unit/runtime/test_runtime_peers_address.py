@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 
-from peerkit import Net, Peer, ask, begin, scripted
+from peerkit import Net, Peer, answered, ask, begin, scripted
+from raftlake.errors import RaftlakeError
 from raftlake.ports.peer_rpcs import ControlReply
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import Endpoint
+from raftlake.runtime.clock import SystemClock
+from raftlake.runtime.driver import Driver
 from raftlake.runtime.peers.address import AddressRefused, PeerAddresses, connect_to_any
 from raftlake.runtime.peers.codec import PeerCodec
 from raftlake.runtime.peers.network import TcpNetwork
 from raftlake.runtime.sockets import bind
-from runtime_fakes import LOOPBACK, address_of, run, served, until
+from runtime_fakes import LOOPBACK, address_of, run, served, settle, until
 
 
 def allow(*networks: str) -> PeerAddresses:
@@ -38,11 +41,29 @@ def allow(*networks: str) -> PeerAddresses:
         ("fe80::1%eth0", False),
         ("169.254.169.254", False),
         ("127.0.0.1", False),
+        ("::ffff:10.1.2.3%x", True),
+        ("::ffff:11.0.0.1%x", False),
+        ("::FFFF:10.1.2.3", True),
+        ("0:0:0:0:0:ffff:a01:203", True),
+        ("::ffff:a9fe:a9fe", False),
+        ("fd00::9%eth0.7", True),
+        ("10.1.2.3%x", False),
+        ("::ffff:10.1.2.3%", False),
+        ("a name", False),
+        ("", False),
     ],
 )
 def test_networks(address: str, is_allowed: bool) -> None:
     assert allow("10.0.0.0/8", "192.168.1.7", "fd00::/8").allows(address) is is_allowed
     assert PeerAddresses().allows(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["::ffff:169.254.169.254", "::ffff:a9fe:a9fe", "0::FFFF:169.254.169.254", "::ffff:a9fe:a9fe%1"]
+)
+def test_an_ipv4_address_needs_an_ipv4_network_however_it_is_spelled(address: str) -> None:
+    assert not allow("::/0", "10.0.0.0/8").allows(address)
+    assert allow("169.254.0.0/16").allows(address)
 
 
 def test_a_name_is_resolved_and_each_of_its_addresses_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,11 +86,44 @@ def test_a_name_is_resolved_and_each_of_its_addresses_looked_at(monkeypatch: pyt
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("host", ["", "a" * 300, "no..name"])
+GLACIAL = RaftConfig(request_timeout_ms=600_000, retry_backoff_ms=300_000, retry_backoff_ms_max=300_000)
+#: None of them is looked up in the DNS.
+NO_NAMES = (
+    "",
+    ".",
+    "a..b",
+    ".a",
+    "a" * 64,
+    "a" * 64 + ".b",
+    "a" * 300,
+    "a." * 200,
+    "a" * 32767,
+    "\u00e4" * 64,
+    "\0",
+    "a\0b",
+    "10.1.2.3%x",
+    "[::1]",
+    "\u200b",
+)
+#: Loops differ in whether they connect to these addresses.
+ODD_ADDRESSES = (
+    "::ffff:10.1.2.3%x",
+    "::ffff:10.1.2.3%",
+    "::ffff:10.1.2.3%\0",
+    "::ffff:10.1.2.3%" + "9" * 300,
+    "10.1.2.3\0",
+    "::1%x",
+    "fe80::1%\0",
+    "fe80::1%",
+)
+
+
+@pytest.mark.parametrize("host", NO_NAMES, ids=lambda host: ascii(host)[:20])
 def test_what_is_no_name_is_an_error_of_the_address(host: str) -> None:
     async def main() -> None:
-        with pytest.raises(OSError):
-            await PeerAddresses().resolve(Endpoint(host, 1))
+        for allowed in (PeerAddresses(), allow("0.0.0.0/0", "::/0")):
+            with pytest.raises(OSError):
+                await allowed.resolve(Endpoint(host, 1))
 
     run(main())
 
@@ -130,6 +184,96 @@ def test_an_endpoint_outside_of_the_networks_is_not_asked(caplog: pytest.LogCapt
 
     run(main())
     assert "endpoint of a voter not confirmed" in caplog.text and "peer.address.allow" in caplog.text
+
+
+class Broken(PeerAddresses):
+    async def resolve(self, endpoint: Endpoint) -> list[str]:
+        raise RuntimeError("can't start new thread")
+
+
+def driver_of(loop: asyncio.AbstractEventLoop, stopped: list[RaftlakeError]) -> None:
+    """What no caller catches stops the node."""
+    Driver(loop, SystemClock(), stopped.append).attach(None)  # type: ignore[arg-type]
+
+
+def test_no_host_that_a_client_can_name_ends_the_node() -> None:
+    """AddRaftVoter names it, and its leader asks there."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        stopped: list[RaftlakeError] = []
+        driver_of(loop, stopped)
+        told: list[Any] = []
+        ours = network(loop, allow("192.0.2.0/24"), 50)
+        hosts = [*NO_NAMES, *ODD_ADDRESSES]
+        for host in hosts:
+            ours.probe(host, 9092, told.append)
+        await until(lambda: stopped or len(told) == len(hosts))
+        await settle()
+        assert not stopped and len(told) == len(hosts) and all(isinstance(answer, FailureReason) for answer in told)
+
+    run(main())
+
+
+def test_whatever_asking_an_endpoint_brings_about_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The second question is answered as well, and the log is not filled with them."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        stopped: list[RaftlakeError] = []
+        driver_of(loop, stopped)
+        told: list[Any] = []
+        ours = network(loop, Broken(), 50)
+        for count in (1, 2):
+            began = loop.time()
+            ours.probe("n1.example", 9092, told.append)
+            await until(lambda: stopped or len(told) == count)  # noqa: B023
+            assert not stopped and told == [FailureReason.DISCONNECTED] * count
+            assert round(loop.time() - began, 3) >= 0.05, "how long it took tells nothing either"
+
+    run(main())
+    assert [record.exc_info is not None for record in caplog.records if "unexpectedly" in record.message] == [True]
+    assert caplog.text.count("endpoint of a voter not confirmed") == 2 and "can't start new thread" in caplog.text
+
+
+@pytest.mark.parametrize("host", [*NO_NAMES, *ODD_ADDRESSES], ids=lambda host: ascii(host)[:20])
+def test_a_peer_at_any_host_fails_at_once_and_is_tried_again_after_the_backoff(host: str) -> None:
+    """A voter set or another node names it."""
+
+    async def test(peer: Peer, net: Net) -> None:
+        await fails_and_comes_back(peer, net, Endpoint(host, 9092), allow("192.0.2.0/24"))
+
+    scripted(test, GLACIAL)
+
+
+def test_a_connection_that_fails_unexpectedly_is_a_failed_one(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        await fails_and_comes_back(peer, net, peer.address, Broken())
+
+    scripted(test, GLACIAL)
+    (told,) = [record for record in caplog.records if "connecting to a peer failed unexpectedly" in record.message]
+    assert told.exc_info is not None
+
+
+async def fails_and_comes_back(peer: Peer, net: Net, at: Endpoint, allowed: PeerAddresses) -> None:
+    """The requests that wait for a connection fail long before their deadlines, and those behind them wait for the back-off."""
+    net.network.allowed = allowed
+    net.network.meet(NodeId(2), at.host, at.port)
+    for got in (ask(net, begin()), ask(net, begin())):
+        await until(lambda: bool(got))  # noqa: B023
+        assert got == [FailureReason.DISCONNECTED]
+    assert net.network.peers_in_touch() == [] and peer.writers == []
+    for _ in range(2):
+        behind = ask(net, begin())
+        await settle()
+        assert net.network.peers_in_touch() == [] and not behind
+        net.network.notice_alive(NodeId(2))
+        await until(lambda: bool(behind))  # noqa: B023
+        assert behind == [FailureReason.DISCONNECTED]
+    net.network.allowed = PeerAddresses()
+    net.network.meet(NodeId(2), peer.address.host, peer.address.port)
+    net.network.notice_alive(NodeId(2))
+    assert isinstance(await answered(net, begin()), ControlReply)
 
 
 def test_how_long_an_endpoint_takes_to_fail_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:

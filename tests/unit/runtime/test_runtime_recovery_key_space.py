@@ -57,6 +57,13 @@ def test_the_last_word_of_the_log_counts(survivor: Path) -> None:
     assert found_in(survivor) == {0: 12}
 
 
+@pytest.mark.parametrize("name", ["A" * 21 + "B", "short", ""])
+def test_a_key_of_no_topic_id_tells_of_no_copies(survivor: Path, name: str) -> None:
+    """It stops no recovery."""
+    command(survivor, put(tier_key(name, 0), tiered(30)), put(KEY, tiered(9)))
+    assert found_in(survivor) == {0: 9}
+
+
 def test_a_change_whose_condition_failed_does_not_count(survivor: Path) -> None:
     command(survivor, put(KEY, tiered(9)), Txn((Compare(KEY, 77),), (Put(KEY, tiered(40)),)))
     assert found_in(survivor) == {0: 9}

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -192,6 +193,22 @@ def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str], setti
 def test_a_parent_that_cannot_be_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     format_data_dir(tmp_path, 1)
     assert "RAFTLAKE_PARENT_FD=x: accepted is the number" in refused(settings_of(tmp_path), capsys, {"RAFTLAKE_PARENT_FD": "x"})
+
+
+def test_a_machine_that_starts_no_thread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    format_data_dir(tmp_path, 1)
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    settings = settings_of(tmp_path)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(threading.Thread, "start", start)
+        assert "can't start new thread; raise the limit of threads" in refused(settings, capsys)
+    DirectoryLock(tmp_path).release()
+    assert not (tmp_path / PID_FILE).exists()
 
 
 def test_the_parents_pipe() -> None:

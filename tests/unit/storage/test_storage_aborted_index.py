@@ -241,6 +241,86 @@ def test_a_full_disk_leaves_the_index_as_it_was(tmp_path: Path, monkeypatch: pyt
     assert index.find(Offset(0), END) == index_at(tmp_path).find(Offset(0), END) == ENTRIES
 
 
+def full_at_segment(base: int, patch: pytest.MonkeyPatch) -> None:
+    """No room for a file that is not there yet."""
+    extend_file = aborted_index.extend_file
+
+    def extend(path: Path, data: bytes, position: int) -> None:
+        if path.name == f"{base:020d}.txnindex":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        extend_file(path, data, position)
+
+    patch.setattr(aborted_index, "extend_file", extend)
+
+
+@pytest.mark.parametrize("known", [0, 1, 2])
+def test_of_an_append_to_two_files_all_entries_count_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    """Those of the first file counted, and again when the append was repeated: a reader then stopped the node."""
+    index = index_at(tmp_path, *ENTRIES[:known])
+    told = index.counts(END)
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            full_at_segment(10, patch)
+            with pytest.raises(DiskFull):
+                index.append(ENTRIES[known:])
+        assert index.find(Offset(0), END) == ENTRIES[:known] and index.counts(END) == told
+    index.append(ENTRIES[known:])
+    assert index.find(Offset(0), END) == ENTRIES and index.counts(END) == COUNTS
+    assert index_at(tmp_path).find(Offset(0), END) == ENTRIES and index_at(tmp_path).agrees(END, COUNTS)
+
+
+def test_what_a_refused_append_has_written_is_synced_once_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(aborted_index, "sync_descriptor", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")[-11:]))
+    monkeypatch.setattr(aborted_index, "sync_directory", lambda path: synced.append("names"))
+    index = index_at(tmp_path)
+    with monkeypatch.context() as patch:
+        full_at_segment(10, patch)
+        with pytest.raises(DiskFull):
+            index.append(ENTRIES)
+    index.sync()
+    assert synced == []
+    index.append(ENTRIES)
+    index.sync()
+    assert synced == ["00.txnindex", "10.txnindex", "names"]
+
+
+@pytest.mark.parametrize("end", [4, 8, 9, 10, 11])
+def test_a_cut_counts_nothing_that_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+    between = AbortedTransaction(2, 5, 9, 10)
+    entries = [*ENTRIES[:2], between, ENTRIES[2]]
+    index = index_at(tmp_path, entries[0])
+    with monkeypatch.context() as patch:
+        full_at_segment(10, patch)
+        with pytest.raises(DiskFull):
+            index.append(entries[1:])
+    index.truncate_to(Offset(end))
+    assert index.find(Offset(0), END) == entries[:1]
+    again = [entry for entry in entries[1:] if entry.last_offset < end]
+    if again:
+        index.append(again)
+    assert index.find(Offset(0), END) == [entries[0], *again]
+    index.append([ENTRIES[2]])
+    assert index.find(Offset(0), END) == [entries[0], *again, ENTRIES[2]]
+
+
+def test_a_start_after_a_refused_append_finds_what_a_point_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_at(tmp_path, *ENTRIES[:1])
+    told = index.counts(END)
+    with monkeypatch.context() as patch:
+        full_at_segment(10, patch)
+        with pytest.raises(DiskFull):
+            index.append(ENTRIES[1:])
+    again = index_at(tmp_path)
+    assert again.agrees(Offset(8), told)
+    again.truncate_to(Offset(8))
+    assert again.find(Offset(0), END) == ENTRIES[:1]
+    again.append(ENTRIES[1:])
+    assert again.find(Offset(0), END) == ENTRIES
+
+
 @pytest.mark.parametrize(("call", "doing"), [("sync_descriptor", "sync"), ("extend_file", "write")])
 def test_errors_of_the_disk_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, doing: str) -> None:
     def fail(*arguments: object) -> None:

@@ -80,3 +80,40 @@ def test_an_open_file_is_closed_before_the_one_that_holds_its_blocks(tmp_path: P
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
     file.delete()
+
+
+def test_files_go_where_no_thread_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error stopped the node, and no later file was let go."""
+    busy = Disposal(threaded=True)
+    one, two, three = files(tmp_path, 3)
+    before = len(os.listdir("/proc/self/fd"))
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        busy.unlink(one)
+        busy.unlink(two)
+    assert busy.held_count == 0 and len(os.listdir("/proc/self/fd")) == before
+    busy.unlink(three)
+    busy.close()
+    assert busy.held_count == 0 and list(tmp_path.iterdir()) == []
+
+
+def test_a_close_that_fails_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+    close = os.close
+
+    def closing(descriptor: int) -> None:
+        close(descriptor)
+        closed.append(descriptor)
+        raise OSError(5, "Input/output error")
+
+    busy = Disposal(threaded=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(disposal.os, "close", closing)
+        for path in files(tmp_path, 3):
+            busy.unlink(path)
+        busy.close()
+    assert len(closed) == 3 and busy.held_count == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -100,25 +101,25 @@ def test_the_file_is_synced_before_it_is_renamed_and_then_its_directory(
     store = FileElectionStore(tmp_path, filed=GROUP.topic)
     store.save({GROUP: STATE_0})
     steps: list[str] = []
-    real_write, real_rename, real_sync = files.write_file, os.rename, files.sync_directory
+    real_write, real_rename, real_sync = files.write_file, os.rename, files.sync_descriptor
 
     def write(path: Path, data: bytes, *, sync: bool) -> None:
-        steps.append("write" if sync else "write without sync")
+        steps.append("write")
         real_write(path, data, sync=sync)
 
     def rename(source: Path, target: Path) -> None:
         steps.append("rename")
         real_rename(source, target)
 
-    def sync_directory(path: Path) -> None:
-        steps.append("sync")
-        real_sync(path)
+    def sync_descriptor(descriptor: int) -> None:
+        steps.append("sync directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
+        real_sync(descriptor)
 
     monkeypatch.setattr(files, "write_file", write)
     monkeypatch.setattr(os, "rename", rename)
-    monkeypatch.setattr(files, "sync_directory", sync_directory)
+    monkeypatch.setattr(files, "sync_descriptor", sync_descriptor)
     store.save({GROUP: STATE_1})
-    assert steps == ["write", "rename", "sync"]
+    assert steps == ["write", "sync file", "rename", "sync directory"]
 
 
 def test_a_missing_file_is_never_epoch_zero(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from contract.file_faults import without_sync
 from raftlake.errors import DiskFull, StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, Epoch, NodeId, ReplicaKey
-from raftlake.storage import election_journal
+from raftlake.storage import election_journal, files
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FILE_NAME, FileElectionStore
 from raftlake.storage.partition import ensure_partition
@@ -258,6 +258,41 @@ def test_the_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.
     path = saved(tmp_path, *range(1, 100))
     assert path.stat().st_size < 16_384
     assert epochs_in(tmp_path) == {99}
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_rewrite_without_a_descriptor_leaves_no_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The file was replaced and the next line written where the old one ended. Later damage to the copy ended every start."""
+    monkeypatch.setattr(election_journal, "COMPACT_BYTES_MIN", 4096)
+    monkeypatch.setattr(election_journal, "RESERVE_BYTES", 1024)
+    open_file, refused = files.open_file, []
+
+    def refuse(path: Path, flags: int, mode: int = 0o600) -> int:
+        if flags & os.O_DIRECTORY:
+            refused.append(path)
+            raise OSError(number, os.strerror(number))
+        return open_file(path, flags, mode)
+
+    store = FileElectionStore(tmp_path)
+    epoch = 1
+    store.save(dict.fromkeys(GROUPS, at_epoch(epoch)))
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_file", refuse)
+        while len(refused) < 2 and epoch < 200:
+            epoch += 1
+            store.save(dict.fromkeys(GROUPS, at_epoch(epoch)))
+    assert refused, "it was to be rewritten"
+    sizes = [(tmp_path / name).stat().st_size for name in (election_journal.FILE_NAME, election_journal.COPY_NAME)]
+    for further in range(1, 3):
+        store.save(dict.fromkeys(GROUPS, at_epoch(epoch + further)))
+        again = FileElectionStore(tmp_path)
+        assert again.repaired is None
+        again.close()
+    store.close()
+    path = tmp_path / election_journal.FILE_NAME
+    assert path.stat().st_size < sizes[0], "it is rewritten once a descriptor is there"
+    (tmp_path / election_journal.COPY_NAME).write_bytes(b"torn")
+    assert epochs_in(tmp_path) == {epoch + 2}
 
 
 def test_deleted_groups_are_dropped_at_the_next_start(tmp_path: Path) -> None:

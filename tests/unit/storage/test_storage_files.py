@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from raftlake.errors import StorageError
+from raftlake.errors import DiskFull, StorageError, TooManyFiles
 from raftlake.storage import files
 from raftlake.storage.files import FilePool, PooledFile, descriptors_max, read_at, replace_file, storage_error, write_at
 
@@ -98,6 +99,69 @@ def test_replacing_syncs_the_file_before_the_rename_and_the_directory_after(
         pytest.skip("descriptors have no names here")
     replace_file(tmp_path / "state", b"x")
     assert steps == ["sync state.tmp", "rename", f"sync {tmp_path.name}"]
+
+
+def without_directories(patch: pytest.MonkeyPatch, number: int = errno.EMFILE) -> None:
+    """No directory can be opened."""
+    open_file = files.open_file
+
+    def refuse(path: Path, flags: int, mode: int = 0o600) -> int:
+        if flags & os.O_DIRECTORY:
+            raise OSError(number, os.strerror(number))
+        return open_file(path, flags, mode)
+
+    patch.setattr(files, "open_file", refuse)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_what_cannot_be_made_durable_for_want_of_a_descriptor_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The new file was there, and the callers, told that there was no room, went on with the old one."""
+    path = tmp_path / "state"
+    replace_file(path, b"old")
+    with monkeypatch.context() as patch:
+        without_directories(patch, number)
+        with pytest.raises(TooManyFiles, match=r"cannot replace .*state"):
+            replace_file(path, b"new and longer")
+        with pytest.raises(TooManyFiles):
+            replace_file(tmp_path / "other", b"new")
+        replace_file(path, b"newer", sync=False)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("state", b"newer")]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_sync_of_the_directory_that_fails_is_no_want_of_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    path = tmp_path / "state"
+    sync_descriptor = files.sync_descriptor
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        sync_descriptor(descriptor)
+
+    monkeypatch.setattr(files, "sync_descriptor", refuse)
+    with pytest.raises(StorageError, match=rf"cannot sync {tmp_path}: ") as raised:
+        replace_file(path, b"new")
+    assert not isinstance(raised.value, DiskFull)
+    assert path.read_bytes() == b"new" and os.listdir(tmp_path) == ["state"]
+
+
+def test_replacing_leaves_no_descriptor_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not os.path.isdir("/proc/self/fd"):
+        pytest.skip("open descriptors are not listed here")
+    before = os.listdir("/proc/self/fd")
+    replace_file(tmp_path / "state", b"x")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(DiskFull):
+        replace_file(tmp_path / "state", b"y")
+    assert os.listdir("/proc/self/fd") == before
 
 
 def make_files(tmp_path: Path, pool: FilePool, count: int) -> list[PooledFile]:

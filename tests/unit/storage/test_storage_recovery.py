@@ -124,13 +124,46 @@ def test_sealed_segments_must_reach_their_successor(node: Node) -> None:
     written(node, 40)
     path = node.segment_file(1)
     whole = path.read_bytes()
-    for damaged in (whole[:-1], whole + b"x", whole + bytes(100), whole[: len(whole) // 2], b""):
+    for damaged in (whole[:-1], whole + b"x", whole + bytes(100) + b"x", whole[: len(whole) // 2], b""):
         path.write_bytes(damaged)
         with pytest.raises(StorageError, match=path.name):
             node.open()
         node.kill()
     path.write_bytes(whole)
     assert node.open().end_offset == 40
+
+
+@pytest.mark.parametrize("zeros", [1, 60, 61, 100, 10_000])
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize("number", [0, 1])
+def test_zeros_behind_the_last_batch_of_a_sealed_segment_are_cut(node: Node, number: int, has_index: bool, zeros: int) -> None:
+    """A disk that was full while blocks were reserved had left them there. A single voter did not start again."""
+    batches = written(node, 40)
+    path = node.segment_file(number)
+    whole = path.read_bytes()
+    path.write_bytes(whole + bytes(zeros))
+    if not has_index:
+        path.with_suffix(".index").unlink()
+    assert read_all(node.open()) == data_of(batches)
+    assert path.read_bytes() == whole
+    node.kill()
+    assert read_all(node.open()) == data_of(batches)
+
+
+def test_zeros_in_the_place_of_a_batch_of_a_sealed_segment_are_damage(node: Node) -> None:
+    written(node, 40)
+    path = node.segment_file(1)
+    following = int(node.segment_file(2).stem)
+    whole = path.read_bytes()
+    size = len(make_batch(following - 1)[0])
+    for damaged in (whole[:-size] + bytes(size), whole[:-size] + bytes(size + 100)):
+        path.write_bytes(damaged)
+        with pytest.raises(
+            StorageError, match=rf"{path.name} is damaged at byte {len(whole) - size} \(offset {following - 1}\)"
+        ):
+            node.open()
+        assert path.read_bytes() == damaged, "evidence is kept"
+        node.kill()
 
 
 def test_a_missing_segment_is_named(node: Node) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from contract.batches import data_of, fill, read_all
 from diskkit import GROUP, Disk, directory, disk, leftovers
-from raftlake.errors import DiskFull, StorageError
+from raftlake.errors import DiskFull, StorageError, TooManyFiles
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage import files
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.reset import RESET_FILE_NAME, announce_reset, read_pending_reset
 
@@ -54,3 +57,28 @@ def test_a_reset_without_room_for_its_announcement_drops_nothing(directory: File
     assert read_all(log) == data_of(batches)
     log.reset(START)
     assert log.end_offset == 70
+
+
+def test_a_reset_without_a_descriptor_for_its_announcement_drops_nothing(
+    directory: FileLogDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The announcement was there all the same: the log went on, and the next start emptied it."""
+    log = directory.open(GROUP)
+    batches = fill(log, 20)
+    open_file = files.open_file
+
+    def refuse(path: Path, flags: int, mode: int = 0o600) -> int:
+        if flags & os.O_DIRECTORY and Path(path) == log.path:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_file(path, flags, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_file", refuse)
+        with pytest.raises(TooManyFiles):
+            log.reset(START)
+    batches += fill(log, 1)
+    directory.settle(GROUP)
+    directory.abandon()
+    again = FileLogDirectory(directory.path, post=None)
+    assert read_all(again.open(GROUP)) == data_of(batches)
+    again.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from contract.file_faults import without_sync
 from contract.snapshot_store_contract import GROUP, OTHER, snapshot_id
-from raftlake.errors import StorageError
+from raftlake.errors import InvariantViolation, StorageError
 from raftlake.storage import snapshots
 from raftlake.storage.directory import FileLogDirectory
 
@@ -123,3 +124,92 @@ def test_a_store_that_is_closed_leaves_no_unfinished_snapshot(directory: FileLog
             directory.snapshots.create(group, snapshot_id(offset, 1)).append(b"half")
     directory.close()
     assert names(directory) == []
+
+
+@pytest.mark.parametrize("call", ["unlink", "close"])
+def test_an_abandoned_snapshot_that_cannot_be_removed_holds_up_no_other(
+    directory: FileLogDirectory, posted: Posted, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """The thread ended, and the node waited for the end of each later snapshot for as long as it ran."""
+    failed: list[object] = []
+
+    def fail(*given: object, **named: object) -> None:
+        failed.append(given)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def wait_for_worker() -> None:
+        """What was submitted before is done."""
+        directory.snapshots._worker.submit(lambda: posted.put(lambda: None))
+        posted.get(timeout=60)
+
+    first = directory.snapshots.create(GROUP, snapshot_id(5, 1))
+    first.append(b"half of it")
+    wait_for_worker()
+    with monkeypatch.context() as patch:
+        patch.setattr(*((Path, "unlink") if call == "unlink" else (snapshots.os, "close")), fail)
+        first.abandon()
+        wait_for_worker()
+    assert len(failed) == 1
+    second = directory.snapshots.create(OTHER, snapshot_id(6, 1))
+    second.append(b"all of it")
+    assert finished(directory, posted, second) is None
+    assert directory.snapshots.read(OTHER, snapshot_id(6, 1), 0, 99) == b"all of it"
+
+
+def test_snapshots_are_written_where_no_thread_can_be_started(
+    tmp_path: Path, posted: Posted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_sync(monkeypatch)
+    directory = FileLogDirectory(tmp_path, post=posted.put)
+    directory.open(GROUP)
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        for number in (5, 6):
+            writer = directory.snapshots.create(GROUP, snapshot_id(number, 1))
+            writer.append(b"some bytes")
+            assert finished(directory, posted, writer) is None
+    writer = directory.snapshots.create(GROUP, snapshot_id(7, 1))
+    writer.append(b"some bytes")
+    assert finished(directory, posted, writer) is None
+    assert list(directory.snapshots.ids(GROUP)) == [snapshot_id(number, 1) for number in (5, 6, 7)]
+    directory.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_by_a_bug_is_told(tmp_path: Path, posted: Posted) -> None:
+    directory = FileLogDirectory(tmp_path, post=posted.put)
+
+    def bug() -> None:
+        raise ZeroDivisionError
+
+    directory.snapshots._worker.submit(bug)
+    with pytest.raises(InvariantViolation, match="thread that writes snapshots"):
+        posted.get(timeout=60)()
+    directory.close()
+
+
+def test_what_the_thread_removes_while_the_directory_is_looked_through_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged log was opened anew while what had been written of a snapshot was removed: the node stopped."""
+    directory = FileLogDirectory(tmp_path, post=None)
+    directory.open(GROUP)
+    parts = [snapshots.partition_path(tmp_path, GROUP) / f"{snapshots.snapshot_name(snapshot_id(n, 1))}.part" for n in (5, 6)]
+    for part in parts:
+        part.write_bytes(b"half of it")
+    directory.snapshots.forget(GROUP)
+    listdir = os.listdir
+
+    def then_removed(path: Path) -> list[str]:
+        found = listdir(path)
+        parts[0].unlink()
+        return found
+
+    monkeypatch.setattr(snapshots.os, "listdir", then_removed)
+    assert list(directory.snapshots.ids(GROUP)) == []
+    assert not parts[1].exists(), "the other one is swept"
+    directory.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,26 @@ def test_a_deletion_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(start_points, "sync_directory", fail)
     with pytest.raises(StorageError, match="EIO"):
         points.delete([POINT])
+
+
+@pytest.mark.parametrize("call", ["save", "delete"])
+def test_what_an_error_leaves_is_looked_up_in_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """A point that had its name, and was not known, outlived a cut of the log."""
+    points = FileStartPoints(tmp_path)
+    points.save(Offset(5), b"producers", b"voters")
+    points.save(Offset(9), b"producers", b"voters")
+
+    def fail(path: Path) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(start_points, "sync_directory", fail)
+        attempt = partial(points.save, Offset(12), b"", b"") if call == "save" else partial(points.delete, [Offset(9)])
+        with pytest.raises(StorageError, match="EMFILE"):
+            attempt()
+    assert list(points.offsets) == list(FileStartPoints(tmp_path).offsets)
+    points.cut(Offset(7))
+    assert list(FileStartPoints(tmp_path).offsets) == [5] and points.load(Offset(5)) == (b"producers", b"voters")
 
 
 def test_half_a_point_cannot_be_loaded(tmp_path: Path) -> None:

@@ -175,9 +175,10 @@ def _refuse_update(group: GroupState, change: UpdateVoter) -> Refusal | None:
 
 
 def expire_change(group: GroupState, leader: Leader, now_ms: int) -> None:
-    """A change that has not committed in time is answered so; it may still commit, and until then there is no other."""
+    """A change that has not committed in time is answered so; it may still commit, and until then there is no other. No reason
+    is given: one says why nothing was begun."""
     pending = leader.pending_change
     if pending is not None and now_ms >= pending.deadline_ms:
         leader.pending_change = None
         if pending.request_id is not None:
-            answer(group, pending.request_id, ErrorCode.REQUEST_TIMED_OUT, "the change is in the log and not committed yet")
+            answer(group, pending.request_id, ErrorCode.REQUEST_TIMED_OUT, "")

@@ -372,16 +372,27 @@ class TopicRegistry:
         def on_outcome(outcome: ProposeOutcome) -> None:
             if topic is not None:
                 self.changes.over(topic, is_created=False, is_done=_is_carried_out(outcome))
-            if outcome.status is ProposeStatus.DONE and outcome.result is not None:
-                gone = not outcome.result.succeeded
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.NONE
-                done(topic, error, f"topic {name!r} was deleted or replaced meanwhile" if gone else "")
-            else:
+            if outcome.status is not ProposeStatus.DONE or outcome.result is None:
                 done(None, *_explain(outcome))
+            elif outcome.result.succeeded:
+                done(topic, ErrorCode.NONE, "")
+            elif self._still_stands(name, topic):
+                # Each time somebody else has changed it, so this ends.
+                self._delete_key(name, topic, done, client)
+            else:
+                why = f"topic {name!r} was deleted or replaced meanwhile"
+                done(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
 
         if topic is not None:
             self.changes.proposed(topic, client, is_created=False)
         self._kv.propose_anywhere(txn, on_outcome)
+
+    def _still_stands(self, name: str, topic: Topic | None) -> bool:
+        """Whether the key holds what was to be deleted, be it with other configs or another fault."""
+        if topic is None:
+            return self.is_spoilt(name)
+        standing = self._kv.state.topics.get(name)
+        return standing is not None and standing.topic_id == topic.topic_id
 
     def _new_id(self) -> bytes:
         while True:

@@ -9,12 +9,14 @@ import re
 from dataclasses import replace
 
 from raftlake.kv.commands import ABSENT, Delete, Put, Txn
-from raftlake.kv.keys import TIER_PREFIX
+from raftlake.kv.keys import TIER_PREFIX, tier_key, topic_key
 from raftlake.kv.machine import StateMachine
 from raftlake.kv.strict_json import Refused
 from raftlake.raft.types import NodeId
 from raftlake.replica.reserved import recovery_of
+from raftlake.replica.reserved_rules import topic_under
 from raftlake.tier.entries import Tiered, decode_segment, decode_tiered
+from raftlake.wire.ids import id_to_text
 
 #: base64url of 16 bytes, and a partition.
 _PARTITION_KEY = re.compile(re.escape(TIER_PREFIX) + r"[A-Za-z0-9_-]{22}/(0|[1-9][0-9]{0,9})")
@@ -38,11 +40,23 @@ def refusal_of_tier(txn: Txn, source: NodeId, machine: StateMachine) -> str | No
     standing = None if entry is None else decode_tiered(entry.value)
     if isinstance(standing, Refused):
         return f"the key is spoilt: {standing.reason}"
+    if (standing is None or wanted.topic != standing.topic) and not _is_of_topic(first.key, wanted.topic, machine):
+        return "a key of the tier is made for a partition of a topic that stands, and names the topic"
     if wanted.recovery != ("" if standing is None else standing.recovery):
         return _refusal_of_adoption(first.key, wanted, standing, others, machine)
     if standing is None:
         return _refusal_of_start(wanted, None, source) if not others else "COPY_STARTED changes one key"
     return _refusal_of_change(first.key, wanted, standing, others, source)
+
+
+def _is_of_topic(key: str, name: str, machine: StateMachine) -> bool:
+    """Whether the key is that of a partition of the topic. A key of no topic is taken for one of a deleted topic: the table of
+    that name and id is emptied, and made first where there is none. Where the topic is not applied here yet, the node that asks
+    tries again."""
+    entry = machine.get(topic_key(name))
+    topic = None if entry is None else topic_under(name, entry.value)
+    partition = int(key.rpartition("/")[2])
+    return topic is not None and key == tier_key(id_to_text(topic.topic_id), partition) and partition < topic.partitions
 
 
 def _refusal_of_adoption(

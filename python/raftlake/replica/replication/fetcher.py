@@ -205,7 +205,12 @@ class PeerFetcher:
         no round may wait for it; unless it wins, it comes back to this peer."""
         if leader_id != self._peer:
             self.forget(group)
-        elif group in self._writing:
+        else:
+            self.stop_waiting(group)
+
+    def stop_waiting(self, group: GroupId) -> None:
+        """The group asks for nothing behind what it has written, and comes back to this peer later."""
+        if group in self._writing:
             self._absent[group] = None
             self.written(group)
 
@@ -230,12 +235,14 @@ class Fetchers:
 
     def fetch(self, peer: NodeId, group: GroupId, request: FetchRequest) -> None:
         """The group fetches from `peer` now, and from no other node."""
+        fetcher = self._fetchers.get(peer)
         if self._disk.is_full:
             # What came could not be written. The core asks again after a while.
+            if fetcher is not None:
+                fetcher.stop_waiting(group)
             failed = RequestFailed(peer=peer, request=request, reason=FailureReason.TIMED_OUT)
             self._engine.step(self._engine.partitions[group], failed)
             return
-        fetcher = self._fetchers.get(peer)
         if fetcher is None:
             fetcher = self._fetchers[peer] = PeerFetcher(self._engine, self._disk, peer, self._mark, self._report)
         for other in self._fetchers.values():

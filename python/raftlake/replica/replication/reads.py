@@ -101,9 +101,9 @@ class GroupReads:
         asked, self._asked = self._asked, []
         alive = [waiting for waiting in asked if not waiting.finished]
         if result.error in RETRY_ERRORS:
-            if alive:
-                # These arrived before the next question, so it may serve them too.
-                self._gathering[:0] = alive
+            # These arrived before the next question, so it may serve them too.
+            self._gathering[:0] = alive
+            if self._gathering:
                 self._engine.timers.schedule(self._engine.now_ms + self._engine.config.raft.retry_backoff_ms, self._ask)
             return
         for waiting in alive:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from raftlake.errors import WireError
 from raftlake.kv.commands import Compare, Delete, Txn
 from raftlake.kv.keys import TIER_PREFIX, topic_key
 from raftlake.kv.strict_json import Refused
@@ -121,8 +122,8 @@ class GoneTopics:
             self._seen = f"{TIER_PREFIX}{topic_id}/{_BEHIND}"
             try:
                 is_known = id_from_text(topic_id) in known
-            except ValueError:
-                # No node writes such a key, and no table is named so.
+            except WireError:
+                # No table is named so. A release that took such a key from any node may have left it.
                 continue
             if not is_known:
                 return _Gone(topic_id)

@@ -59,6 +59,14 @@ class RemoteLog:
         tiered = known[1]
         return tiered if tiered is not None and tiered.end_offset >= partition.log.start_offset else None
 
+    def of_this_history(self, partition: Partition) -> Tiered | None:
+        """As `tiered`; None also after an unclean election, until its leader has taken the table over. The key may tell of rows
+        that this log does not share."""
+        tiered = self.tiered(partition)
+        if tiered is None or tiered.recovery != recovery_of(self._kv.machine):
+            return None
+        return tiered
+
     @property
     def knows_deletions(self) -> bool:
         """All that was deleted before this node started is known here. Until then its log may show what is deleted."""
@@ -109,9 +117,8 @@ class RemoteLog:
         retention has ended what was before, though a segment here may reach below."""
         if not self.is_on or partition.is_compacted:
             return partition.core.told_log_start
-        tiered = self.tiered(partition)
-        # After an unclean election the key may tell of rows that this log does not share.
-        if tiered is None or tiered.recovery != recovery_of(self._kv.machine):
+        tiered = self.of_this_history(partition)
+        if tiered is None:
             return FIRST_OFFSET
         return tiered.start_offset
 

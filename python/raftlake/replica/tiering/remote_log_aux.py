@@ -5,7 +5,9 @@ Owns the attempts: each is a chain of questions, one at a time, to the leader an
 1. ListOffsets EARLIEST_LOCAL and EARLIEST of the leader: where its log begins on its disk, and where the records begin.
 2. OffsetForLeaderEpoch of the leader: which epoch the record just before its local start has. Epochs may have gaps.
 3. The tier: the copy that holds that record. A copy that has another epoch there is of a leader that was fenced.
-4. A snapshot of what the copy's auxiliary state says, at the copy's end. When it is durable, the core begins behind it.
+4. OffsetForLeaderEpoch of the leader, where the copy goes on behind its local start: whether its log holds all of the copy.
+   After an unclean election the table shows another history, until the leader has taken it over.
+5. A snapshot of what the copy's auxiliary state says, at the copy's end. When it is durable, the core begins behind it.
 
 Until then nothing of the group is changed. An attempt that fails leaves nothing behind; the core says when the next one begins,
 and for which leader. Where this node can use no tier, the core fetches the leader's own snapshot. Invariant: the core hears of
@@ -91,11 +93,11 @@ class RemoteLogAux:
             self.tell(partition)
 
     def tell(self, partition: Partition) -> None:
-        """Tell a group what the tier shows of its log, as far as this node knows. Also when it begins to lead, and before
-        its log begins later: its followers are sent to the tier from then on."""
+        """Tell a group what the tier shows of its log, as far as this node knows: nothing of a history that is over. Also when
+        it begins to lead, and before its log begins later: its followers are sent to the tier from then on."""
         if self._tier is None or partition.group == METADATA_GROUP:
             return
-        tiered, core = self._remote_log.tiered(partition), partition.core
+        tiered, core = self._remote_log.of_this_history(partition), partition.core
         shown = (UNKNOWN_OFFSET, UNKNOWN_OFFSET) if tiered is None else (tiered.start_offset, tiered.end_offset)
         if shown != (core.tiered_start, core.tiered_end):
             self._engine.step(partition, HistoryTiered(start_offset=shown[0], end_offset=shown[1]))
@@ -269,7 +271,7 @@ class _Build:
                 self._fail_by(found)
             elif found.segment.base_offset <= last:
                 is_inside = last < found.segment.end_offset
-                self._judge(found, epoch_at(found.segment.epochs, last) if is_inside else None, epoch)
+                self._judge(found, local, epoch_at(found.segment.epochs, last) if is_inside else None, epoch)
             else:
                 # The copy with that record was cut by an unclean election, and another one behind it has its state.
                 self._tier.facts(lineage, self._input(lambda facts: on_facts(found, facts)))
@@ -278,20 +280,37 @@ class _Build:
             if isinstance(facts, TierError):
                 self._fail_by(facts)
             else:
-                self._judge(found, epoch_at(facts.epochs, last), epoch)
+                self._judge(found, local, epoch_at(facts.epochs, last), epoch)
 
         self._tier.find(lineage, last, self._input(on_found))
 
-    def _judge(self, found: RemoteState, copied: Epoch | None, epoch: Epoch) -> None:
-        """`copied` is the epoch that the table has where the leader had `epoch`, just before its log."""
+    def _judge(self, found: RemoteState, local: OffsetAndEpoch, copied: Epoch | None, epoch: Epoch) -> None:
+        """`copied` is the epoch that the table has where the leader had `epoch`, just before `local`."""
         segment = found.segment
         if copied != epoch:
             self._fail(f"{segment.file}: the table has epoch {copied} before the leader's log, and the leader had {epoch}")
         elif segment.epochs[-1][0] > self._epoch:
             # No log may hold what is of a later epoch than its election state.
             self._fail(f"{segment.file} is of a later leader than node {self._leader_id}")
+        elif segment.end_offset > local.offset:
+            self._ask_rest(found)
         else:
             self._write(found)
+
+    def _ask_rest(self, found: RemoteState) -> None:
+        """Go on if the leader's log holds the rest of the copy. Else this replica would take for committed what the leader asks
+        it to truncate. A leader that lost nothing holds all copies behind its start: they are of committed records."""
+        segment = found.segment
+        group, me, epoch = self.partition.group, self._service.engine.config.node_id, segment.epochs[-1][0]
+
+        def on_end(end: OffsetAndEpoch) -> None:
+            if end.epoch == epoch and end.offset >= segment.end_offset:
+                self._write(found)
+            else:
+                ends = f"epoch {end.epoch} ends at {end.offset} there"
+                self._fail(f"{segment.file} goes on behind what node {self._leader_id} has: {ends}", is_unusable=True)
+
+        self._ask(EpochEndRpc(group=group, replica_id=me, leader_epoch=self._epoch, epoch=epoch), on_end)
 
     def _input(self, done: Callable[..., None]) -> Callable[..., None]:
         """`done`, unless the attempt is over by then."""

@@ -106,7 +106,8 @@ class VoterChanges:
         group = partition.group
         for request_id in [number for number, (of, _) in self._waiting.items() if of == group]:
             _, done = self._waiting.pop(request_id)
-            done(_not_now(partition.core, f"{group} was closed; the change may have been committed all the same"))
+            # Without a reason: whether the change is committed is open.
+            done(_not_now(partition.core, ""))
         self._attempts.pop(group, None)
         self._proven.pop(group, None)
 

@@ -195,8 +195,8 @@ class Membership:
     def _led_ms(self) -> int:
         """For how long this node has been seen to lead, all committed and applied; -1: it does not."""
         engine = self._engine
-        partition = engine.partitions[engine.config.quorum_group]
-        if not partition.is_serving:
+        partition = self._quorum.partition
+        if partition is None or not partition.is_serving:
             return -1
         if self._led_epoch != partition.core.epoch:
             self._led_epoch, self._leads_since_ms = partition.core.epoch, engine.now_ms
@@ -216,11 +216,11 @@ class Membership:
         """Delete the keys of nodes that are there no longer, and those that are no node's. A new leader waits until every
         node that is there has fetched from it."""
         engine, now_ms = self._engine, self._engine.now_ms
-        partition = engine.partitions[engine.config.quorum_group]
-        core = partition.core
+        partition = self._quorum.partition
         expired_ms = now_ms - engine.config.node_expiration_ms
-        if self._led_ms() < engine.config.node_expiration_ms or now_ms < self._next_look_ms:
+        if partition is None or self._led_ms() < engine.config.node_expiration_ms or now_ms < self._next_look_ms:
             return None
+        core = partition.core
         assert isinstance(core.role, Leader)
         self._next_look_ms = now_ms + LOOK_INTERVAL_MS
         self._fetch_server.confirm(partition.group)

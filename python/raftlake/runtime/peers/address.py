@@ -11,11 +11,10 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import TypeVar
 
 from raftlake.replica.config import Endpoint
-from raftlake.runtime.admission import plain_address
 
 T = TypeVar("T")
 
@@ -33,8 +32,15 @@ class PeerAddresses:
     def allows(self, address: str) -> bool:
         if not self._networks:
             return True
-        parsed = ipaddress.ip_address(plain_address(address))
-        return any(parsed in network for network in self._networks if network.version == parsed.version)
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            # What cannot be read cannot be compared.
+            return False
+        # An IPv4 address has many spellings as an IPv6 address, and each leads to it.
+        mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+        plain = mapped or parsed
+        return any(plain in network for network in self._networks if network.version == plain.version)
 
     async def resolve(self, endpoint: Endpoint) -> list[str]:
         """The addresses to connect to. Raises AddressRefused, or another OSError for what is no name."""

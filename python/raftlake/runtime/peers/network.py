@@ -155,6 +155,10 @@ class _Channel:
         except (OSError, TimeoutError) as error:
             self._on_connect_failed(error)
             return
+        except Exception as error:  # noqa: BLE001
+            self._network.note_bug("connecting to a peer failed unexpectedly", error)
+            self._on_connect_failed(error)
+            return
         finally:
             self._connecting = None
         if not connection.is_open:
@@ -281,6 +285,7 @@ class TcpNetwork:
         #: The address that a connection to each of them led to last.
         self.reached_at: dict[NodeId, str] = {}
         self._refusals = RefusalLog(logger)
+        self._bugs = RefusalLog(logger, logging.ERROR)
         #: What the settings say, which may be newer than the log: voters that all have moved could not tell each other.
         self._given = dict(peers)
         self._channels: dict[NodeId, dict[str, _Channel]] = {}
@@ -321,13 +326,21 @@ class TcpNetwork:
         """What the endpoint said is for the log alone: anybody may name an address. A failure takes as long as no answer
         does, or its time would tell what is there."""
         gives_up_at = self.loop.time() + self.timing.request_timeout_ms / 1000
-        found = await ask_kraft_versions(address, self.client_id, self.timing.request_timeout_ms / 1000, self.allowed)
+        found = await self._ask(address)
         if isinstance(found, ProbeFailed):
             event(logger, logging.WARNING, "endpoint of a voter not confirmed", address=address, reason=found.detail)
             await asyncio.sleep(max(0.0, gives_up_at - self.loop.time()))
             return found.reason
         event(logger, logging.INFO, "endpoint of a voter confirmed", address=address, versions=found)
         return found
+
+    async def _ask(self, address: Endpoint) -> KraftVersions | ProbeFailed:
+        try:
+            return await ask_kraft_versions(address, self.client_id, self.timing.request_timeout_ms / 1000, self.allowed)
+        except Exception as error:  # noqa: BLE001
+            # Anybody may name an address, and be there. Nothing that comes of it ends the node.
+            self.note_bug("asking an endpoint failed unexpectedly", error)
+            return ProbeFailed(FailureReason.DISCONNECTED, repr(error))
 
     def send(self, peer: NodeId, rpc: PeerRpc, done: DoneCallback) -> None:
         channels = self._channels.get(peer)
@@ -363,6 +376,9 @@ class TcpNetwork:
 
     def note_refused(self, peer: NodeId, error: AddressRefused) -> None:
         self._refusals.note(self.loop.time(), "not connecting to a peer", peer=peer, reason=error)
+
+    def note_bug(self, message: str, error: Exception) -> None:
+        self._bugs.note_bug(self.loop.time(), message, error)
 
     def close(self) -> None:
         """Close every connection; requests under way are not reported any more."""

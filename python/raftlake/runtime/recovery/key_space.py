@@ -7,6 +7,7 @@ lost nodes may have known more: what is not here may have been all the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from raftlake.errors import CorruptBatch, WireError
 from raftlake.kv.keys import TIER_PREFIX, start_key
@@ -70,6 +71,8 @@ def copied_partitions(machine: StateMachine) -> Mapping[GroupId, Tiered]:
             after = key
             topic_id, slash, partition = key.removeprefix(TIER_PREFIX).partition("/")
             tiered = decode_tiered(entry.value) if slash and partition.isdecimal() else None
-            if isinstance(tiered, Tiered) and tiered.end_offset > tiered.start_offset:
+            if not isinstance(tiered, Tiered) or tiered.end_offset <= tiered.start_offset:
+                continue
+            with suppress(WireError):
                 found[GroupId(tiered.topic, int(partition), id_from_text(topic_id))] = tiered
     return found

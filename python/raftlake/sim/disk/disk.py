@@ -184,6 +184,7 @@ class MemoryLog:
 
     def reset(self, start: OffsetAndEpoch) -> None:
         self._disk.machine.port_call("reset")
+        self._disk.space.take(SAVED_BYTES, f"begin {self.group} anew")
         self._compactor.forget()
         offset = start.offset
         self._lower_noted_start(offset)
@@ -432,6 +433,7 @@ class SimulatedDisk:
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
         self.machine.port_call("set aside")
+        self.space.take(SAVED_BYTES, f"set the damage of {group} aside")
         log = self.logs[group]
         self.snapshots.abandon_unfinished(group)
         if damage.offset < log.start_offset:
