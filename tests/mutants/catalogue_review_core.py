@@ -375,8 +375,8 @@ THREADS = (
         "snapshots-are-queued-for-a-thread-that-never-began",
         "nobody writes them",
         FILES_OF_SNAPSHOTS,
-        "                return False\n            self._thread = thread\n",
-        "                pass\n            self._thread = thread\n",
+        "        return self._thread is not None\n",
+        "        return True\n",
         WRITERS,
     ),
     mutant(
@@ -399,8 +399,8 @@ THREADS = (
         "files-are-held-for-a-thread-that-never-began",
         "their blocks are never free",
         "raftlake.storage.disposal",
-        "                return False\n            self._thread = thread\n",
-        "                pass\n            self._thread = thread\n",
+        "        return self._thread is not None\n",
+        "        return True\n",
         DISPOSED,
     ),
     mutant(

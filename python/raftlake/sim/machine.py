@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from raftlake.errors import StorageError
+from raftlake.errors import DiskFull, StorageError
 from raftlake.ports.driver import PeerConnection
 from raftlake.ports.peer_rpcs import ControlReply, ControlRpc, FetchRpc, FetchSnapshotRpc, GroupId, PeerReply, PeerRpc
 from raftlake.raft.actions import ReportRole
@@ -141,7 +141,11 @@ class Machine:
         self._watch = NodeWatch(self.node, incarnation, self.disk.logs, world.invariants, world.coverage, world.trace)
         self.node.reports.role_listeners.append(self._spring_trap)
         self.node.reports.role_listeners.append(self._announce_leader)
-        self._enter(incarnation, self.node.start)
+        try:
+            self._enter(incarnation, self.node.start)
+        except DiskFull as full:
+            # What it must write to begin found no room: the process ends and says why. Its supervisor starts it again.
+            self.crash(f"cannot start: {full}")
         if self.node is not None:
             self._arm(self.node)
 

@@ -13,6 +13,7 @@ Reading order:
 - `epochs`, `start_points`: the leader epochs of a log; the facts that spare a start the reading of the whole log.
 - `aborted_index`: the aborted transactions of a log, a file for each segment that ends some.
 - `flusher`, `reserve`, `disposal`: syncs off the driver's thread; blocks set aside for appends; the deletion of large files.
+- `threads`: a thread that may fail to start.
 - `scan`, `recovery`, `recovery_points`: batches in a file; the opening of a log after any stop; how far a log is durable.
 - `scrub`, `impairment`, `reset`: the search for decay; a log that has lost synced records; a log that begins anew.
 - `partial`: a log that does not hold yet all that was committed when it was begun.

@@ -22,6 +22,7 @@ from raftlake.ports.driver import Compacted
 from raftlake.storage.cleaned import CleanedGroup
 from raftlake.storage.compaction_calls import PassFailed, Told, tell
 from raftlake.storage.compaction_pass import CompactionJob, perform
+from raftlake.storage.threads import started
 from raftlake.storage.worker_ending import how_it_ended
 
 Post = Callable[[Callable[[], None]], None]
@@ -157,15 +158,10 @@ class Compactor:
         return current
 
     def _begin_aside(self, job: CompactionJob, current: Pass, post: Post) -> None:
-        thread = threading.Thread(target=self._run, args=(job, current, post), name="raftlake-compaction", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            # The process has as many threads as it may have.
-            failed = StorageError(f"cannot start a thread to compact {job.directory}: {error}")
+        self._thread = started(lambda: self._run(job, current, post), "raftlake-compaction")
+        if self._thread is None:
+            failed = StorageError(f"cannot compact {job.directory}: the operating system gives the process no further thread")
             self._report(post, lambda: current.end(failed))
-            return
-        self._thread = thread
 
     def close(self) -> None:
         """Kill the worker, and report nothing more."""

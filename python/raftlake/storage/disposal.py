@@ -15,6 +15,7 @@ from collections import deque
 from pathlib import Path
 
 from raftlake.storage.descriptors import NO_DESCRIPTORS
+from raftlake.storage.threads import started
 
 HELD_MAX = 64
 
@@ -57,15 +58,10 @@ class Disposal:
         self._wake.put(True)
 
     def _has_thread(self) -> bool:
+        """False where none can be started: the next file tries again."""
         if self._thread is None:
-            thread = threading.Thread(target=self._serve, name="raftlake-disposal", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                # The process has as many threads as it may have: the next file tries again.
-                return False
-            self._thread = thread
-        return True
+            self._thread = started(self._serve, "raftlake-disposal")
+        return self._thread is not None
 
     def _serve(self) -> None:
         while self._wake.get():

@@ -23,6 +23,7 @@ from raftlake.storage.descriptors import open_file, spared
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import FILE_MODE, Chunk, discard, read_at, storage_error, sync_data, sync_directory, write_at
 from raftlake.storage.partition import partition_path
+from raftlake.storage.threads import started
 
 SUFFIX = ".checkpoint"
 PART_SUFFIX = ".checkpoint.part"
@@ -71,15 +72,10 @@ class _Worker:
             self._jobs.put(job)
 
     def _has_thread(self) -> bool:
+        """False where none can be started. Nothing is queued then, so the driver waits for the disk."""
         if self._thread is None:
-            thread = threading.Thread(target=self._serve, name="raftlake-snapshots", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                # The process has as many threads as it may have. Nothing is queued, so the driver waits for the disk.
-                return False
-            self._thread = thread
-        return True
+            self._thread = started(self._serve, "raftlake-snapshots")
+        return self._thread is not None
 
     def report(self, callback: Callable[[], None]) -> None:
         """Called by a job: have `callback` run on the driver's thread."""

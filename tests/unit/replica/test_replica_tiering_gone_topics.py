@@ -20,7 +20,7 @@ from raftlake.replica.reserved import Topic
 from raftlake.replica.reserved_rules import PARTITIONS_MAX
 from raftlake.replica.tiering.gone_topics import KEYS_PER_TXN, LOOKS_PER_TICK, TOLD_MAX, GoneTopics
 from raftlake.replica.tiering.step import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS, TierCounts
-from raftlake.tier.entries import Tiered, encode_tiered
+from raftlake.tier.entries import SEGMENT_KEYS_MAX, Tiered, encode_tiered
 from raftlake.wire.ids import id_to_text
 
 LOST = TierError(TierFailure.UNKNOWN, "no answer")
@@ -225,6 +225,59 @@ def test_many_keys_go_in_pieces() -> None:
         else:
             world.tick()
     assert pieces == -(-4 * (LOOKS_PER_TICK + 20) // KEYS_PER_TXN)
+
+
+def ended(world: World) -> None:
+    """Everything goes, without a warning."""
+    for _ in range(40):
+        world.tick(later_ms=60_000)
+        if world.tier.drops:
+            world.dropped()
+        if world.keys.proposed:
+            world.keys.commit()
+    assert world.left == [] and world.gone.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("segments", "whole", "left"),
+    [
+        (SEGMENT_KEYS_MAX, 5, 1 + SEGMENT_KEYS_MAX),
+        # The first page ends right behind a partition, of which more might follow.
+        (19, 4, 2 * 20),
+        (98, 1, 5 * 99),
+        # One partition fills the page, or more than that.
+        (99, 1, 5 * 100),
+        (100, 0, 5 * 101 + 1),
+    ],
+)
+def test_a_piece_ends_between_partitions(segments: int, whole: int, left: int) -> None:
+    """Where the key of a partition went before the keys of its copies, the next leader did not find the name of the topic: the
+    keys stayed for ever, and a warning with them."""
+    world = World()
+    world.copied(1, *range(6), segments=segments)
+    world.tick()
+    world.dropped()
+    world.keys.commit()
+    assert len(world.left) == left
+    indexes = sorted({key.removeprefix(f"{TIER_PREFIX}{id_to_text(topic_id(1))}/").partition("/")[0] for key in world.left})
+    assert indexes == [str(number) for number in range(whole, 6)]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_what_a_piece_leaves_over_goes_whoever_leads(*, is_answered: bool) -> None:
+    world = World()
+    world.copied(1, *range(6), segments=SEGMENT_KEYS_MAX)
+    world.tick()
+    world.dropped()
+    world.keys.commit()
+    assert world.left
+    if is_answered:
+        while not world.keys.proposed:
+            world.tick()
+        world.keys.answer(ProposeStatus.UNKNOWN)
+    else:
+        world.begin()
+    ended(world)
 
 
 def test_a_tick_looks_at_a_bounded_number_of_topics_and_all_have_their_turn() -> None:

@@ -250,6 +250,30 @@ def test_a_node_that_its_disk_stopped_is_down_one_that_is_wrong_ends_the_run() -
         stop_with(cluster_of(), InvariantViolation("ours"))
 
 
+def test_a_node_that_finds_damage_and_no_room_is_down_until_there_is_room() -> None:
+    """Seed 1160000119: the last block of the disk was taken, and the damaged end of a log had to be set aside at a start."""
+    cluster = cluster_of(voters=3)
+    run(cluster, 2_000)
+    machine = machine_of(cluster)
+    log = machine.disk.logs[METADATA_GROUP]
+    assert log.damage(0, 70) is not None
+    machine.crash("power")
+    machine.disk.space.fill(0)
+    assert machine.disk.space.give_up_ballast()
+    machine.disk.space.fill(0)
+    went_down: list[str] = []
+    cluster.on_down = lambda node_id, reason: went_down.append(reason)  # type: ignore[method-assign]
+    for _ in range(2):
+        machine.start()
+        assert machine.node is None and machine.incarnation == 0
+        assert went_down.pop().startswith("cannot start: simulated: cannot set the damage")
+    machine.heal()
+    machine.start()
+    run(cluster, 5_000)
+    assert machine.node is not None and went_down == []
+    assert machine.disk.impairment(METADATA_GROUP) is None
+
+
 def test_a_driver_that_spins_is_told() -> None:
     cluster = cluster_of(turn_delay_us_max=1)
     run(cluster, 1_000)

@@ -176,7 +176,7 @@ def test_a_thread_that_cannot_be_started_is_an_error_of_its_pass(make: Make, mon
         for _ in range(2):
             place.begin()
             result = place.driver.result()
-            assert isinstance(result, StorageError) and "can't start new thread" in str(result)
+            assert isinstance(result, StorageError) and "no further thread" in str(result)
     place.begin()
     assert isinstance(place.driver.result(), Compacted)
 

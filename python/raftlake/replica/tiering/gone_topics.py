@@ -138,7 +138,7 @@ class GoneTopics:
                 self._be_sure(gone)
                 return
             key, entry = found[0]
-            index = key.removeprefix(prefix).partition("/")[0]
+            index = _partition_in(key, prefix)
             gone.seen = f"{prefix}{index}/{_BEHIND}"
             if index.isdecimal() and int(index) < PARTITIONS_MAX:
                 gone.partitions = max(gone.partitions, int(index) + 1)
@@ -176,10 +176,15 @@ class GoneTopics:
         self._delete_keys(gone)
 
     def _delete_keys(self, gone: _Gone) -> None:
-        found, _ = self._kv.machine.list(f"{TIER_PREFIX}{gone.topic_id}/", None, KEYS_PER_TXN)
+        prefix = f"{TIER_PREFIX}{gone.topic_id}/"
+        found, has_more = self._kv.machine.list(prefix, None, KEYS_PER_TXN)
         if not found:
             self._gone = None
             return
+        if has_more:
+            # The key of a partition goes with all that is below it: what is left names the topic to who looks anew.
+            last = _partition_in(found[-1][0], prefix)
+            found = tuple(entry for entry in found if _partition_in(entry[0], prefix) != last) or found
         self._is_busy = True
         epoch = self._epoch
         compares = tuple(Compare(key, entry.version) for key, entry in found)
@@ -209,3 +214,8 @@ class GoneTopics:
         self._counts.failures += 1
         self._retry_at_ms = self._engine.now_ms + min(RETRY_BACKOFF_MS << min(self._failures, 10), RETRY_BACKOFF_MAX_MS)
         self._failures += 1
+
+
+def _partition_in(key: str, prefix: str) -> str:
+    """The part of a key below the prefix of a topic that names the partition."""
+    return key.removeprefix(prefix).partition("/")[0]
