@@ -13,7 +13,7 @@ Reading order:
 - `option_names`, `raw_options`, `options`, `schema`: the vocabulary of options; options as frozen values; the columns of source
   and sink.
 - `offsets`, `positions`: offsets and their JSON; positions that users name, turned into offsets.
-- `log_view`: the partitions of a query, where they begin and where they end, asked of the quorum for each plan.
+- `log_view`, `topic_ids`: where the partitions of a query begin and end, asked for each plan; which topic has a name now.
 - `tables`, `history_view`, `seam`: the Delta tables of topics; a query of them alone; which offsets come from them.
 - `planning`, `ranges`, `pushdown`, `data_loss`: the offsets of each batch; the cut into tasks; filters; lost data.
 - `topic_notes`: which topic a query has read under a name, over its restarts.

@@ -16,8 +16,16 @@ TABLE_AGE_MS_MAX = 1_000
 class HistoryView(LogView):
     """The nodes name the topics, their ids and their partitions. Offsets are those of the tables."""
 
-    def __init__(self, client: OffsetClient, selection: Selection, consistency: Consistency, tables: Tables) -> None:
-        super().__init__(client, selection, consistency)
+    def __init__(
+        self,
+        client: OffsetClient,
+        selection: Selection,
+        consistency: Consistency,
+        tables: Tables,
+        *,
+        checks_ids: bool = True,
+    ) -> None:
+        super().__init__(client, selection, consistency, checks_ids=checks_ids)
         self._tables = tables
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

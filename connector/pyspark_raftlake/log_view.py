@@ -6,20 +6,21 @@ with fresh facts. The invariant: an end offset that it returns is committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from pyspark_raftlake import errors
 from pyspark_raftlake.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, Offsets, TopicPartition, by_topic, topics_of
 from pyspark_raftlake.options import Assign, Consistency, Selection, Subscribe, SubscribePattern
+from pyspark_raftlake.topic_ids import KeyClient, TopicIds
 from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 
 if TYPE_CHECKING:
     from raftlake.client.types import IsolationLevel, TopicDescription
 
 
-class OffsetClient(Protocol):
+class OffsetClient(KeyClient, Protocol):
     """The part of `raftlake.client.Client` that planning needs."""
 
     def topics(self, names: Iterable[str] | None = None) -> tuple[TopicDescription, ...]: ...
@@ -42,8 +43,10 @@ class LogView:
         *,
         is_local: bool = False,
         reads_committed: bool = True,
+        checks_ids: bool = True,
     ) -> None:
-        """With `is_local` a partition begins where the local disks of the nodes begin."""
+        """With `is_local` a partition begins where the local disks of the nodes begin. `checks_ids`: the quorum is asked which
+        id a topic has now, whatever a node that lags tells."""
         # Only now: who merely looks the format up needs no client.
         from raftlake.client.types import IsolationLevel
 
@@ -55,6 +58,7 @@ class LogView:
         self._is_local = is_local
         #: The topics that the query names, or all of the quorum for a pattern; as of the last look.
         self._topics: dict[str, TopicDescription] = {}
+        self._ids = TopicIds(client if checks_ids else None)
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
@@ -66,7 +70,9 @@ class LogView:
                 return self._partitions_of(topics)
             case SubscribePattern():
                 self._topics = {topic.name: topic for topic in self._client.topics()}
-                return self._partitions_of([topic for topic in self._topics if self._selection.matches(topic)])
+                matching = [topic for topic in self._topics if self._selection.matches(topic)]
+                self._hear_ids(matching)
+                return self._partitions_of(matching)
             case Assign(partitions):
                 named = topics_of(partitions)
                 self._look_at(named)
@@ -111,8 +117,12 @@ class LogView:
         return errors.missing_topics(missing, [topic.name for topic in self._client.topics()])
 
     def topic_ids(self) -> dict[str, bytes]:
-        """The ids of the topics at the last look: another id under the same name is another topic."""
-        return {name: topic.topic_id for name, topic in self._topics.items()}
+        """The ids of the query's topics, as of the last look: another id under the same name is another topic. Offsets that
+        are asked for behind a look are those of these topics, or of ones that a later look tells from them."""
+        return {name: topic_id for name in self._topics if (topic_id := self._ids.get(name)) is not None}
+
+    def _hear_ids(self, topics: Iterable[str]) -> None:
+        self._ids.hear({topic: self._topics[topic].topic_id for topic in topics if topic in self._topics})
 
     def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
         """The nodes that hold a partition, as of the last look, sorted; empty when that is not known."""
@@ -138,7 +148,7 @@ class LogView:
         self._topics = {topic.name: topic for topic in self._client.topics(topics)}
         self.look_for(topics)
 
-    def look_for(self, topics: Iterable[str]) -> None:
+    def look_for(self, topics: Collection[str]) -> None:
         """Asks for topics, each alone, that the last look did not find."""
         for topic in topics:
             if topic not in self._topics:
@@ -147,6 +157,7 @@ class LogView:
                 except RequestRejected as error:
                     if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                         raise
+        self._hear_ids(topics)
 
     def _partitions_of(self, topics: Iterable[str]) -> tuple[TopicPartition, ...]:
         described = [self._topics[topic] for topic in topics if topic in self._topics]

@@ -1,8 +1,9 @@
 """Outages of the quorum: what a query asks is asked again, as often and as long as its options say, and then fails in one line.
 
-A question of the driver (topics, offsets) is asked once more `fetchOffset.numRetries` times, with `fetchOffset.retryIntervalMs`
-between two of them. Each lasts `kafka.default.api.timeout.ms` at most. With the defaults a query waits for four minutes. What a
-node has answered for good is not asked again: a topic that does not exist, an offset that is gone.
+A question of the driver (topics, offsets, keys) is asked once more `fetchOffset.numRetries` times, with
+`fetchOffset.retryIntervalMs` between two of them. Each lasts `kafka.default.api.timeout.ms` at most. With the defaults a query
+waits for four minutes. What a node has answered for good is not asked again: a topic that does not exist, or an offset that is
+gone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected
 if TYPE_CHECKING:
     from pyspark_raftlake.options import Patience
     from raftlake.client import Client
+    from raftlake.client.sync_kv import Kv
 
 T = TypeVar("T")
 
@@ -48,6 +50,8 @@ _QUESTIONS = frozenset(
         "list_offsets",
         "read_offset",
         "read_stable_offset",
+        "kv get",
+        "kv list",
     }
 )
 
@@ -79,18 +83,23 @@ def patiently(ask: Callable[[], T], patience: Patience, what: str, sleep: Callab
 
 
 class PatientClient:
-    """A client whose questions about topics and offsets outlive an outage. All else is the client's own."""
+    """A client whose questions about topics, offsets and keys outlive an outage. All else is the client's own."""
 
-    def __init__(self, client: Client, patience: Patience) -> None:
+    def __init__(self, client: Client | Kv, patience: Patience, part: str = "") -> None:
+        """`part` stands in front of the names of questions."""
         self._client = client
         self._patience = patience
+        self._part = part
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._client, name)
-        if name not in _QUESTIONS:
+        question = self._part + name
+        if question == "kv":
+            return PatientClient(found, self._patience, "kv ")
+        if question not in _QUESTIONS:
             return found
 
         def ask(*args: Any, **kwargs: Any) -> Any:
-            return patiently(lambda: found(*args, **kwargs), self._patience, name.replace("_", " "))
+            return patiently(lambda: found(*args, **kwargs), self._patience, question.replace("_", " "))
 
         return ask

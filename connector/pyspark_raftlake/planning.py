@@ -80,10 +80,10 @@ class StreamPlanner:
         self._maybe_late_bound: frozenset[TopicPartition] = frozenset()
         self._is_first_plan = True
         self._topic_ids: dict[str, bytes] = {}
-        #: Ids of topics that were deleted: a node that lags may name one again, and no topic ever gets it again.
-        self._past_ids: set[bytes] = set()
         #: Topics that were created again while this run read them; by topic the id that tasks have written down.
         self._recreated: set[str] = set()
+        #: Of the last look: where lost partitions begin anew.
+        self._restarts: dict[TopicPartition, int] = {}
         self._noted: dict[str, bytes | None] = {}
         #: The ends beyond which a query with Trigger.AvailableNow does not read.
         self._target: dict[TopicPartition, int] | None = None
@@ -128,8 +128,8 @@ class StreamPlanner:
             return start
         self._latest = ends = self._ends_for(start)
         if is_first and self._initial is not None:
-            for partition in self._late_bound:
-                if partition in ends and start.get(partition) == self._initial[partition]:
+            for partition in self._late_bound & ends.keys() - self._restarts.keys():
+                if start.get(partition) == self._initial[partition]:
                     ends = ends | {partition: start[partition]}
         if isinstance(limit, ReadAllAvailable):
             return ends
@@ -161,8 +161,10 @@ class StreamPlanner:
         else:
             ends = self._view.latest(assigned)
         absent = [partition for partition in start if partition not in ends and self._options.selection.names(partition)]
-        # A node that lags does not know a partition yet that was read: nothing new is read of it now.
-        ends |= {partition: start[partition] for partition in self._view.present(absent)}
+        # A node that lags does not know a partition yet that was read: nothing new is read of it now, but what is known to be
+        # available. With Trigger.AvailableNow Spark ends the query with the first batch without news.
+        available = self._target or {}
+        ends |= {partition: max(start[partition], available.get(partition, 0)) for partition in self._view.present(absent)}
         self._report_gone(sorted(start.keys() - ends.keys()))
         return self._without_lost(start, ends, recreated)
 
@@ -185,13 +187,12 @@ class StreamPlanner:
                 )
                 lost.append(partition)
         # Going on with a log that began anew: from its beginning, so that nothing of it is skipped.
-        restarts = self._view.earliest(lost)
-        return {partition: restarts.get(partition, max(end, start.get(partition, 0))) for partition, end in ends.items()}
+        self._restarts = self._view.earliest(lost)
+        return {partition: self._restarts.get(partition, max(end, start.get(partition, 0))) for partition, end in ends.items()}
 
     def _recreated_topics(self) -> set[str]:
-        ids = {topic: topic_id for topic, topic_id in self._view.topic_ids().items() if topic_id not in self._past_ids}
+        ids = self._view.topic_ids()
         recreated = {topic for topic, topic_id in ids.items() if self._topic_ids.get(topic, topic_id) != topic_id}
-        self._past_ids |= {self._topic_ids[topic] for topic in recreated}
         self._topic_ids.update(ids)
         self._recreated |= recreated
         return recreated
@@ -284,6 +285,8 @@ def plan_batch_query(
 ) -> list[RangePartition]:
     """The tasks of a batch query: everything between its two positions that may be wanted."""
     start = resolve_start(view, options.starting, options).offsets
+    # Those that the start is of: the look for the end may find topics that were created again.
+    topic_ids = view.topic_ids()
     end = resolve_end(view, options.ending, options)
     ranges: list[OffsetRange] = []
     for partition, until in sorted(end.items()):
@@ -293,7 +296,7 @@ def plan_batch_query(
                 raise errors.end_before_start(partition, begin, until)
             report_data_loss(f"Partition {partition} ends at {until}, before its start {begin}", fail=options.fail_on_data_loss)
         ranges.append(OffsetRange(topic=partition.topic, partition=partition.partition, start=begin, end=until))
-    return tasks_of(ranges, view, options, view.topic_ids(), tables, wanted)
+    return tasks_of(ranges, view, options, topic_ids, tables, wanted)
 
 
 def check_before_start(view: LogView, options: SourceOptions) -> None:

@@ -49,7 +49,7 @@ class DefaultSource(DataSource):
         options = parse_source_options(self.options)
         # No query runs yet: a wrong address is said soon, and no outage is waited for.
         options = replace(options, quorum=replace(options.quorum, is_running=False))
-        check_before_start(_view(options)[0], options)
+        check_before_start(_view(options, checks_ids=False)[0], options)
         return source_schema(include_headers=options.include_headers)
 
     @cause_first()
@@ -81,7 +81,8 @@ class BatchReader(DataSourceReader):
 
     @cause_first()
     def partitions(self) -> list[InputPartition]:
-        view, tables = _view(self._options)
+        # A wrong id costs the rows of its topic: an error tells of them, unless the query is to go on.
+        view, tables = _view(self._options, checks_ids=not self._options.fail_on_data_loss)
         # Spark makes one task without a range of an empty list.
         return list(plan_batch_query(view, self._options, tables, self._wanted))
 
@@ -119,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Made by the first question on the driver; an executor asks none."""
         options = parse_source_options(self._raw_options).for_stream()
         require_source_schema(self._schema, include_headers=options.include_headers)
-        view, tables = _view(options)
+        view, tables = _view(options, checks_ids=True)
         position = DriverPosition(client_of(options.quorum), options.selection, options.position_interval_ms)
         return StreamPlanner(view, options, tables=tables), position
 
@@ -161,15 +162,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition)
 
 
-def _view(options: SourceOptions) -> tuple[LogView, Tables]:
+def _view(options: SourceOptions, *, checks_ids: bool) -> tuple[LogView, Tables]:
     client = client_of(options.quorum)
     if options.quorum.is_running:
         client = cast("Client", PatientClient(client, options.quorum.patience))
     tables = Tables(client, options.tier)
     if options.tier.mode is Tier.REMOTE:
-        return HistoryView(client, options.selection, options.consistency, tables), tables
-    is_local = options.tier.mode is Tier.LOCAL
-    view = LogView(client, options.selection, options.consistency, is_local=is_local, reads_committed=options.reads_committed)
+        return HistoryView(client, options.selection, options.consistency, tables, checks_ids=checks_ids), tables
+    view = LogView(
+        client,
+        options.selection,
+        options.consistency,
+        is_local=options.tier.mode is Tier.LOCAL,
+        reads_committed=options.reads_committed,
+        checks_ids=checks_ids,
+    )
     return view, tables
 
 

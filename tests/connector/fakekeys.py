@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ from raftlake.client.errors import KvConflict
 from raftlake.client.types import EndTxn, KvEntry, KvPage, OpenTransaction
 from raftlake.errors import RequestRejected, UnknownOutcome
 from raftlake.kv.commands import Delete, DeletePrefix, Put
+from raftlake.kv.keys import TOPICS_PREFIX, topic_key
+from raftlake.wire.ids import id_to_text
 
 
 @dataclass
@@ -38,6 +41,11 @@ class FakeKeys:
     #: What was waited for.
     settled: list[list[str]] = field(default_factory=list)
     settle_failure: Exception | None = None
+    #: The ids of topics, as the keys of the nodes have them; and what was asked of these keys.
+    topics: dict[str, bytes] = field(default_factory=dict)
+    topics_asked: list[str] = field(default_factory=list)
+    #: What the next questions about topics end with.
+    topics_failures: list[Exception] = field(default_factory=list)
 
     # --- what producers do ---
 
@@ -80,13 +88,15 @@ class FakeKeys:
         return self
 
     def get(self, key: str, *, timeout_ms: float | None = None) -> KvEntry | None:
-        return self._entry(key) if key in self.entries else None
+        self._note(key)
+        return self._entry(key) if key in self._readable() else None
 
     def list(
         self, prefix: str = "", *, after: str | None = None, values: bool = False, timeout_ms: float | None = None
     ) -> KvPage:
         assert values
-        names = [key for key in sorted(self.entries) if key.startswith(prefix) and (after is None or key > after)]
+        self._note(prefix)
+        names = [key for key in sorted(self._readable()) if key.startswith(prefix) and (after is None or key > after)]
         found = tuple(self._entry(key) for key in names[: self.page_entries])
         return KvPage(entries=found, more=len(names) > len(found), version=self.version)
 
@@ -147,11 +157,21 @@ class FakeKeys:
     def _of(self, producer_id: int) -> FakeTransaction:
         return next(found for found in self.transactions.values() if found.producer_id == producer_id)
 
+    def _note(self, key: str) -> None:
+        if key.startswith(TOPICS_PREFIX):
+            self.topics_asked.append(key)
+            if self.topics_failures:
+                raise self.topics_failures.pop(0)
+
+    def _readable(self) -> dict[str, tuple[bytes, int]]:
+        told = {topic: json.dumps({"id": id_to_text(topic_id)}).encode() for topic, topic_id in self.topics.items()}
+        return self.entries | {topic_key(topic): (value, 1) for topic, value in told.items()}
+
     def _version(self, key: str) -> int:
         return self.entries[key][1] if key in self.entries else 0
 
     def _entry(self, key: str) -> KvEntry:
-        value, version = self.entries[key]
+        value, version = self._readable()[key]
         return KvEntry(key=key, version=version, size=len(value), value=value)
 
 

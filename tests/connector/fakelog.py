@@ -101,6 +101,7 @@ class FakeQuorum:
 
     def __init__(self, **partitions_of: int) -> None:
         self.logs: dict[str, list[FakeLog]] = {}
+        #: As the nodes tell them: those of a node that lags are others than those of `keys.topics`.
         self.ids: dict[str, bytes] = {}
         #: Topics that Metadata does not list yet, though they exist.
         self.unlisted: set[str] = set()
@@ -125,7 +126,7 @@ class FakeQuorum:
 
     def create(self, topic: str, partitions: int) -> None:
         self.logs[topic] = [FakeLog() for _ in range(partitions)]
-        self.ids[topic] = (len(self.ids) + len(self.calls) + 1).to_bytes(16, "big")
+        self.ids[topic] = self.keys.topics[topic] = (len(self.ids) + len(self.calls) + 1).to_bytes(16, "big")
 
     def recreate(self, topic: str) -> None:
         self.calls.append(f"recreate {topic}")

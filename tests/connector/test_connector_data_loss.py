@@ -249,3 +249,31 @@ def test_one_policy(caplog: pytest.LogCaptureFixture) -> None:
         report_data_loss("gone", fail=True)
     report_data_loss("gone", fail=False)
     assert [record.getMessage() for record in caplog.records] == ["gone; going on because failOnDataLoss is false"]
+
+
+@pytest.mark.parametrize("known", [0, 1])
+@pytest.mark.parametrize("limit", ["50", "100"])
+def test_available_now_does_not_end_early_where_a_node_lags(known: int, limit: str) -> None:
+    """Spark ends the query with the first batch that has no news."""
+    quorum = FakeQuorum(t=2)
+    quorum.set_bounds("t", (0, 100), (0, 100))
+    query = Query(quorum, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
+    query.start_available_now()
+    query.batch()
+    quorum.set_bounds("t", (0, 100), (0, 120))
+    quorum.told["t"] = known
+    while query.batch():
+        pass
+    assert query.end == {T0: 100, T1: 100}, "and no row that came later"
+
+
+def test_available_now_reads_nothing_of_a_partition_whose_end_was_not_known() -> None:
+    quorum = FakeQuorum(t=2)
+    quorum.set_bounds("t", (0, 100), (0, 100))
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.set_bounds("t", (0, 110), (0, 110))
+    quorum.told["t"] = 1
+    query.start_available_now()
+    assert query.batch() == ["[100, 110) of t-0"]
+    assert query.end == {T0: 110, T1: 100}

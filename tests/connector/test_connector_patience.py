@@ -85,6 +85,14 @@ def test_a_client_of_a_query_asks_its_questions_so(monkeypatch: pytest.MonkeyPat
     assert client.read_offset("t", [0]) == {0: 7}
     assert slept == [1.0]
     assert client.producers is quorum.producers
+    quorum.keys.topics_failures = [AWAY]
+    assert client.kv.get("/raftlake/topics/u") is None
+    quorum.keys.topics_failures = [AWAY, AWAY]
+    assert client.kv.list("/raftlake/topics/", values=True).entries[0].key == "/raftlake/topics/t"
+    assert slept == [1.0] * 4
+    quorum.keys.topics_failures = [AWAY] * 9
+    with pytest.raises(QuorumUnavailable, match=r"^the quorum could not be asked for kv get in"):
+        client.kv.get("/raftlake/topics/t")
 
 
 def test_a_query_waits_for_more_than_two_minutes_by_default() -> None:

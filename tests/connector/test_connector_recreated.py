@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 import clientkit
 from connector.fakelog import FakeQuorum
 from connector.fakequery import Query, options_of, view_of
+from pyspark_raftlake import DefaultSource, source
 from pyspark_raftlake.errors import DataLoss
 from pyspark_raftlake.options import Quorum
 from pyspark_raftlake.planning import RangePartition, plan_batch_query
 from pyspark_raftlake.ranges import OffsetRange
 from pyspark_raftlake.reader import FetchClient, read_range
+from pyspark_raftlake.schema import source_schema
 from raftlake.client import AsyncClient, Client
 from raftlake.wire.batches import Record, build_batch
 
@@ -219,3 +222,162 @@ def test_a_task_of_a_topic_that_was_gone_at_the_plan_reads_nothing_of_one_that_c
                 list(values(quorum, tasks))
         else:
             assert list(values(quorum, tasks)) == []
+
+
+# --- nodes that lag ----------------------------------------------------------------------------------------------------------
+
+
+def recreated(**options: str) -> tuple[FakeQuorum, Query, bytes, bytes]:
+    """A query whose topic was created again before it began, with the ids of both."""
+    quorum = FakeQuorum(t=1)
+    old = quorum.ids["t"]
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, 7))
+    return quorum, Query(quorum, startingOffsets="earliest", failOnDataLoss="false", **options), old, quorum.ids["t"]
+
+
+@pytest.mark.parametrize("selection", [{"subscribe": "t"}, {"subscribePattern": "t"}, {"assign": '{"t": [0]}'}])
+def test_a_node_that_lags_and_names_the_old_topic_behind_the_new_one_is_not_believed(selection: dict[str, str]) -> None:
+    quorum, query, old, new = recreated(**selection)
+    assert query.batch() == ["[0, 7) of t-0"]
+    quorum.ids["t"] = old
+    assert query.batch() == []
+    quorum.ids["t"] = new
+    quorum.set_bounds("t", (0, 9))
+    start = query.end or {}
+    assert query.batch() == ["[7, 9) of t-0"]
+    assert [task.topic_id for task in query.planner.plan_tasks(start, query.end or {})] == [new]
+
+
+@pytest.mark.parametrize("selection", [{"subscribe": "t"}, {"subscribePattern": "t"}, {"assign": '{"t": [0]}'}])
+def test_a_run_that_begins_at_a_node_that_lags_reads_no_rows_twice(selection: dict[str, str]) -> None:
+    quorum, query, old, new = recreated(**selection)
+    assert query.batch() == ["[0, 7) of t-0"]
+    query.restart()
+    quorum.ids["t"] = old
+    assert query.batch() == []
+    quorum.ids["t"] = new
+    assert query.batch() + query.batch() == []
+
+
+def test_a_replayed_batch_at_a_node_that_lags_is_of_the_new_topic() -> None:
+    quorum, query, old, new = recreated()
+    query.batch()
+    query.restart()
+    quorum.ids["t"] = old
+    assert [task.topic_id for task in query.planner.plan_tasks({}, query.end or {})] == [new]
+
+
+def test_rows_of_the_new_topic_are_read_after_a_node_has_named_the_old_one() -> None:
+    quorum = FakeQuorum(t=1)
+    old = quorum.ids["t"]
+    quorum.recreate("t")
+    fill(quorum, "a", 1)
+    query = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
+    found = list(values(quorum, run_batch(query)))
+    new, quorum.ids["t"] = quorum.ids["t"], old
+    run_batch(query)
+    quorum.ids["t"] = new
+    for word in ("b", "c"):
+        fill(quorum, word, 1)
+        found += values(quorum, run_batch(query))
+    assert found == [b"a0", b"b0", b"c0"]
+
+
+def test_the_ids_of_topics_are_not_asked_for_again_with_every_batch() -> None:
+    quorum = FakeQuorum(t=1, u=1)
+    query = Query(quorum, subscribePattern="t", startingOffsets="earliest")
+    query.batch()
+    assert len(quorum.keys.topics_asked) == 1, "what the query does not read is not asked for either"
+    for end in (1, 1, 2):
+        quorum.set_bounds("t", (0, end))
+        query.batch()
+    assert len(quorum.keys.topics_asked) == 1
+
+
+def test_a_topic_that_is_created_again_between_the_start_and_the_first_look_begins_anew() -> None:
+    """The offsets of the start are those of the topic that was there before they were asked for."""
+    quorum = FakeQuorum(t=1)
+    quorum.set_bounds("t", (50, 100))
+    query = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
+    ask = quorum.list_offsets
+
+    def recreate_behind(topic: str, timestamps: dict[int, int], **arguments: object) -> dict[int, int]:
+        found = ask(topic, timestamps)
+        quorum.recreate("t")
+        quorum.set_bounds("t", (0, 200))
+        quorum.list_offsets = ask  # type: ignore[method-assign]
+        return found
+
+    quorum.list_offsets = recreate_behind  # type: ignore[method-assign, assignment]
+    assert query.planner.initial_offsets() == {("t", 0): 50}
+    assert query.batch() + query.batch() == ["[0, 200) of t-0"]
+
+
+@pytest.mark.parametrize("end", [0, 99, 100, 101])
+def test_a_topic_created_again_before_the_first_batch_from_latest_is_read_from_its_beginning(end: int) -> None:
+    quorum = FakeQuorum(t=2)
+    quorum.set_bounds("t", (0, 100), (0, 100))
+    query = Query(quorum, startingOffsets="latest", failOnDataLoss="false")
+    query.planner.initial_offsets()
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, end), (0, 1))
+    assert query.batch() == []
+    quorum.set_bounds("t", (0, 150), (0, 1))
+    assert query.batch() + query.batch() == ["[0, 150) of t-0", "[0, 1) of t-1"]
+
+
+def test_a_log_that_lost_its_end_before_the_first_batch_from_latest_is_read_from_its_beginning() -> None:
+    """The other partition still marks the place."""
+    quorum = FakeQuorum(t=2)
+    quorum.set_bounds("t", (0, 100), (0, 100))
+    query = Query(quorum, startingOffsets="latest", failOnDataLoss="false")
+    query.planner.initial_offsets()
+    quorum.set_bounds("t", (0, 99), (0, 101))
+    assert query.batch() == []
+    assert query.batch() == ["[0, 99) of t-0", "[100, 101) of t-1"]
+
+
+@pytest.mark.parametrize("named", ["old", "new"])
+def test_a_batch_query_that_goes_on_reads_the_topic_that_has_the_name_now(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    quorum = FakeQuorum(t=1)
+    old = quorum.ids["t"]
+    quorum.recreate("t")
+    fill(quorum, "new", 2)
+    new = quorum.ids["t"]
+    if named == "old":
+        quorum.ids["t"] = old
+    monkeypatch.setattr(source, "client_of", lambda _: quorum)
+    options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+    schema = source_schema(include_headers=False)
+    told = {fail: DefaultSource({**options, "failOnDataLoss": fail}).reader(schema).partitions() for fail in ("false", "true")}
+    assert [task.topic_id for task in cast("list[RangePartition]", told["false"])] == [new]
+    assert [task.topic_id for task in cast("list[RangePartition]", told["true"])] == [quorum.ids["t"]], "or tells of the loss"
+
+
+def test_loading_asks_for_no_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No query runs yet, and the client of keys takes its time to import."""
+    quorum = FakeQuorum(t=1)
+    monkeypatch.setattr(source, "client_of", lambda _: quorum)
+    DefaultSource({"kafka.bootstrap.servers": "a:1", "subscribe": "t"}).schema()
+    assert quorum.keys.topics_asked == []
+
+
+def test_a_batch_query_does_not_mix_the_offsets_of_two_topics() -> None:
+    """Created again between the looks for its start and its end."""
+    quorum = FakeQuorum(t=1)
+    quorum.set_bounds("t", (5, 10))
+    old = quorum.ids["t"]
+    options = options_of(failOnDataLoss="false").for_batch()
+    ask = quorum.list_offsets
+
+    def recreate_behind(topic: str, timestamps: dict[int, int], **arguments: object) -> dict[int, int]:
+        found = ask(topic, timestamps)
+        quorum.recreate("t")
+        quorum.set_bounds("t", (0, 10))
+        quorum.list_offsets = ask  # type: ignore[method-assign]
+        return found
+
+    quorum.list_offsets = recreate_behind  # type: ignore[method-assign, assignment]
+    tasks = plan_batch_query(view_of(quorum, options), options)
+    assert [task.topic_id for task in tasks] == [old], "records 0 to 4 of the new one would be missing silently"

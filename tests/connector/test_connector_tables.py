@@ -389,3 +389,17 @@ def test_local_begins_where_the_disks_begin(quorum: FakeQuorum, store: FakeStore
     assert view.at_timestamps({T0: 500, T1: EARLIEST}) == {T0: 50, T1: 0}
     assert view.at_timestamps({T0: 1_500}) == {T0: 70} and view.at_timestamps({T0: 2_500}) == {T0: -1}
     assert view.latest([T0]) == {T0: 100} and EARLIEST_LOCAL < EARLIEST
+
+
+def test_a_stream_of_the_table_alone_is_not_planned_by_the_table_of_a_deleted_topic(
+    quorum: FakeQuorum, store: FakeStore
+) -> None:
+    """Its end lies behind that of the new one, and the query would go on from there."""
+    store.put(quorum, "t", file_of(0, 0, 60))
+    old = quorum.ids["t"]
+    quorum.recreate("t")
+    store.put(quorum, "t", file_of(0, 0, 30))
+    query = TieredQuery(quorum, store, startingOffsets="earliest", tier="remote", failOnDataLoss="false")
+    assert [range_ for range_, _ in query.plan()] == ["[0, 30) of t-0"]
+    quorum.ids["t"] = old
+    assert query.plan() == [] and query.end is not None and query.end[T0] == 30

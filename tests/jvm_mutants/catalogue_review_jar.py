@@ -1,4 +1,5 @@
-"""Bugs for what a review of the jar found: rows of merged files, topics of others, lost deletions, threads that end."""
+"""Bugs for what reviews of the jar found: rows of merged files, topics of others, nodes that lag, lost answers, threads that
+end."""
 
 from __future__ import annotations
 
@@ -8,6 +9,10 @@ TABLE_READER = ("connector.read.TableReaderTest",)
 TABLES = ("connector.read.TablesTest",)
 CATALOG = ("connector.RaftlakeCatalogTest",)
 LOGS = ("log.KafkaLogsTest",)
+IDS = ("connector.read.TopicIdsTest",)
+LAGS = ("connector.read.StreamPlannerLagTest",)
+VIEW = ("connector.read.LogViewTest",)
+ABORTED = ("connector.write.AbortedWriteTest",)
 DELETIONS = ("fs.LostDeletionsTest",)
 SENDS = ("connector.write.LiveSendsTest",)
 ROWS = ("connector.write.RoutedRowTest",)
@@ -96,7 +101,120 @@ REVIEW_JAR_MUTANTS = (
         "return new io.raftlake.spark.log.KafkaLogs(new LogSettings(",
         CATALOG,
     ),
+    JvmMutant(
+        "topic-that-a-lagging-node-does-not-list-is-not-deleted",
+        "CREATE TABLE AS SELECT that fails leaves its topic",
+        "log/KafkaLogs.java",
+        "boolean mayStand = its != null;",
+        "boolean mayStand = its != null && isListed(name, its, tries);",
+        LOGS,
+    ),
+    JvmMutant(
+        "deletion-that-a-lagging-node-does-not-know-is-done",
+        "CREATE TABLE AS SELECT that fails leaves its topic",
+        "log/KafkaLogs.java",
+        "isListed(name, its, tries) || isFirst && !wasKnown;",
+        "isListed(name, its, tries);",
+        LOGS,
+    ),
+    # --- topics that are created again ---
+    JvmMutant(
+        "id-of-a-node-that-lags-is-believed",
+        "a topic that was created again is read twice, or not at all",
+        "connector/read/TopicIds.java",
+        "known.putAll(now);",
+        "known.putAll(told);",
+        (*IDS, *LAGS),
+    ),
+    JvmMutant(
+        "topic-that-is-being-deleted-takes-an-older-id",
+        "the topic that is made next under the name is not told from it",
+        "connector/read/TopicIds.java",
+        "told.forEach(known::putIfAbsent);",
+        "known.putAll(told);",
+        IDS,
+    ),
+    JvmMutant(
+        "ids-are-asked-for-with-every-look",
+        "each batch pays for a question whose answer is known",
+        "connector/read/TopicIds.java",
+        ".filter(topic -> !told.get(topic).equals(known.get(topic)))",
+        "",
+        (*IDS, *VIEW),
+    ),
+    JvmMutant(
+        "ids-of-the-first-page-alone",
+        "a query of many topics believes a node that lags",
+        "connector/read/TopicIds.java",
+        "while (page.more()) {",
+        "while (page.more() && page.entries().isEmpty()) {",
+        IDS,
+    ),
+    JvmMutant(
+        "pattern-asks-for-the-ids-of-all-topics",
+        "a query of one topic pays for those that others make and delete",
+        "connector/read/LogView.java",
+        "hearIds(TopicPartition.topicsOf(partitionsOf(topics.keySet(), selection)));",
+        "hearIds(topics.keySet());",
+        VIEW,
+    ),
+    JvmMutant(
+        "batch-has-the-start-of-the-topic-before",
+        "the first rows of a topic that was created again amid the plan are missing silently",
+        "connector/read/Planner.java",
+        "return tasks(ranges, topicIds, wanted);",
+        "return tasks(ranges, view.topicIds(), wanted);",
+        LAGS,
+    ),
+    JvmMutant(
+        "first-batch-from-latest-passes-over-a-new-topic",
+        "rows of a topic that was created again amid the start of the query are skipped",
+        "connector/read/StreamPlanner.java",
+        "without(initial.lateBound(), restarts.keySet())",
+        "initial.lateBound()",
+        LAGS,
+    ),
+    JvmMutant(
+        "available-now-ends-at-a-node-that-lags",
+        "Spark takes a batch without news for the end of the query, and rows are left unread",
+        "connector/read/StreamPlanner.java",
+        "available.getOrDefault(partition, 0L)",
+        "0L",
+        LAGS,
+    ),
+    JvmMutant(
+        "real-time-task-has-no-id-of-its-topic",
+        "a query behind a restart fails, or leaves rows out, since a node that lags did not list the topic",
+        "connector/read/StreamPlanner.java",
+        "        lookForIds(latest.keySet());\n",
+        "",
+        LAGS,
+    ),
+    JvmMutant(
+        "topic-that-begins-anew-is-noted-before-its-batch",
+        "a crash amid the batch of real-time mode hides that the checkpoint is of the old topic",
+        "connector/read/StreamPlanner.java",
+        "!anew.contains(task.range().at().topic())",
+        "!anew.contains(task.range().toString())",
+        LAGS,
+    ),
     # --- files ---
+    JvmMutant(
+        "refused-file-takes-the-blob-of-a-moved-one",
+        "the content of a renamed file is gone, where the answer to its put was lost",
+        "fs/FileWriter.java",
+        "names.blobs().abandonRefused(intent);",
+        "names.blobs().abandon(intent);",
+        DELETIONS,
+    ),
+    JvmMutant(
+        "refused-file-leaves-its-blob",
+        "each file that another writer was faster with holds room for a day",
+        "fs/Blobs.java",
+        "            if (claim(space, intent)) {\n",
+        "            if (!claim(space, intent)) {\n",
+        DELETIONS,
+    ),
     JvmMutant(
         "renamed-file-is-taken-for-deleted",
         "the content of a renamed file is gone, where the answer to a deletion was lost",
@@ -122,6 +240,22 @@ REVIEW_JAR_MUTANTS = (
         DELETIONS,
     ),
     # --- the sink ---
+    JvmMutant(
+        "interrupted-abort-is-given-up",
+        "what a stopped query has opened holds readers until its time limit",
+        "connector/write/AbortedWrite.java",
+        "        }).awaitEnd();",
+        "        }).cancel();",
+        ABORTED,
+    ),
+    JvmMutant(
+        "abort-does-not-look-again",
+        "what tasks open that end late holds readers until its time limit",
+        "connector/write/AbortedWrite.java",
+        "                lookAgain.run();\n",
+        "",
+        ABORTED,
+    ),
     JvmMutant(
         "error-ends-the-sending-thread-silently",
         "a task of the real-time sink waits for ever",

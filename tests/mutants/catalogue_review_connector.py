@@ -8,11 +8,14 @@ from tests.mutants.plant import Edit, Mutant
 PLANNING = "pyspark_raftlake.planning"
 READER = "pyspark_raftlake.reader"
 LOG_VIEW = "pyspark_raftlake.log_view"
+TOPIC_IDS = "pyspark_raftlake.topic_ids"
+SOURCE = "pyspark_raftlake.source"
 SINK_KEYS = "raftlake.client.sink_keys"
 LEDGER = "pyspark_raftlake.ledger"
 SINK_FACTS = "raftlake.cli.sink_facts"
 
 RECREATED = ("connector/test_connector_recreated.py",)
+IDS = ("connector/test_connector_topic_ids.py",)
 LOST = ("connector/test_connector_data_loss.py",)
 READ = ("connector/test_connector_reader.py",)
 SWEPT = ("connector/test_connector_ledger.py",)
@@ -57,7 +60,7 @@ PLANNED = (
         "id-of-a-deleted-topic-is-believed-again",
         "a node that lags names it, and the new topic is read twice",
         RECREATED,
-        Edit(PLANNING, " if topic_id not in self._past_ids}", "}"),
+        Edit(TOPIC_IDS, "{**told, **self._known, **_ids_now(self._client.kv, news)}", "{**self._known, **told}"),
     ),
     mutant(
         "topic-that-a-lagging-node-does-not-list-is-not-asked-for",
@@ -80,6 +83,64 @@ PLANNED = (
             "{partition: end for partition, end in ends.items() if end >= 0}",
             "{partition: max(end, start.get(partition, 0)) for partition, end in ends.items() if end >= 0}",
         ),
+    ),
+)
+
+#: Topics that were created again, and nodes that lag behind that.
+NAMED = (
+    mutant(
+        "topic-that-is-being-deleted-takes-an-older-id",
+        "the topic that is made next under the name is not told from it",
+        IDS,
+        Edit(TOPIC_IDS, "{**told, **self._known, **_ids", "{**self._known, **told, **_ids"),
+    ),
+    mutant(
+        "ids-are-asked-for-with-every-look",
+        "each batch pays for a question whose answer is known",
+        (*IDS, *RECREATED),
+        Edit(TOPIC_IDS, " if self._known.get(topic) != topic_id]", "]"),
+    ),
+    mutant(
+        "ids-of-the-first-page-alone",
+        "a query of many topics believes a node that lags",
+        IDS,
+        Edit(TOPIC_IDS, "        if not page.more:\n", "        if page.more or not page.more:\n"),
+    ),
+    mutant(
+        "seventeenth-topic-is-asked-for-alone",
+        "a pattern over hundreds of topics asks hundreds of questions",
+        IDS,
+        Edit(TOPIC_IDS, "len(topics) > SINGLE_MAX", "len(topics) > SINGLE_MAX + 1"),
+    ),
+    mutant(
+        "pattern-asks-for-the-ids-of-all-topics",
+        "a query of one topic pays for those that others make and delete",
+        RECREATED,
+        Edit(LOG_VIEW, "self._hear_ids(matching)", "self._hear_ids(self._topics)"),
+    ),
+    mutant(
+        "batch-that-goes-on-believes-a-node-that-lags",
+        "a batch query with failOnDataLoss=false has no rows of a topic that was created again",
+        RECREATED,
+        Edit(SOURCE, "checks_ids=not self._options.fail_on_data_loss", "checks_ids=False"),
+    ),
+    mutant(
+        "batch-has-the-start-of-the-topic-before",
+        "the first rows of a topic that was created again amid the plan are missing silently",
+        RECREATED,
+        Edit(PLANNING, "options, topic_ids, tables, wanted)", "options, view.topic_ids(), tables, wanted)"),
+    ),
+    mutant(
+        "first-batch-from-latest-passes-over-a-new-topic",
+        "rows of a topic that was created again amid the start of the query are skipped",
+        RECREATED,
+        Edit(PLANNING, "self._late_bound & ends.keys() - self._restarts.keys()", "self._late_bound & ends.keys()"),
+    ),
+    mutant(
+        "available-now-ends-at-a-node-that-lags",
+        "Spark takes a batch without news for the end of the query, and rows are left unread",
+        LOST,
+        Edit(PLANNING, "max(start[partition], available.get(partition, 0))", "start[partition]"),
     ),
 )
 
@@ -147,4 +208,4 @@ NAMES = (
     ),
 )
 
-REVIEW_CONNECTOR = (*PLANNED, *READING, *NAMES)
+REVIEW_CONNECTOR = (*PLANNED, *NAMED, *READING, *NAMES)

@@ -5,7 +5,6 @@ import io.raftlake.spark.quorum.KeySpace;
 import io.raftlake.spark.quorum.ListRequest;
 import io.raftlake.spark.quorum.Page;
 import io.raftlake.spark.quorum.Txn;
-import io.raftlake.spark.quorum.Witness;
 import java.io.IOException;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -78,12 +77,7 @@ public final class BlobCollector {
     }
 
     private boolean remove(Entry entry, String uri) throws IOException {
-        byte[] claimed = Blobs.intent(uri);
-        Txn claim = new Txn().compare(entry.key(), entry.version()).put(entry.key(), claimed);
-        if (!space.commit(claim, Witness.put(entry.key(), claimed)).succeeded()) {
-            return false;
-        }
-        if (!store.delete(uri)) {
+        if (!Blobs.claim(space, new Blobs.Intent(entry.key(), entry.version(), uri)) || !store.delete(uri)) {
             return false;
         }
         space.commit(new Txn().delete(entry.key()), at -> at.get(entry.key()).isEmpty());

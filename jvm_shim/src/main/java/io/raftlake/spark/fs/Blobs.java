@@ -115,9 +115,30 @@ public final class Blobs {
         }
     }
 
-    /** Removes the blob of a file that was not written to its end. */
+    /** Removes the blob of a file that was not written to its end: nobody has tried to put it. */
     void abandon(Intent intent) {
         remove(List.of(new Garbage(intent.key(), intent.uri(), null)));
+    }
+
+    /**
+     * Removes the blob of a file whose put was refused. Where the intent is not as its writer left it, a try whose answer was
+     * lost may have put the file, and the blob stays.
+     */
+    void abandonRefused(Intent intent) {
+        try {
+            if (claim(space, intent)) {
+                abandon(intent);
+            }
+        } catch (IOException error) {
+            LOG.warn("blob {} stays until it is collected as an orphan: {}", intent.uri(), error.toString());
+        }
+    }
+
+    /** Rewrites an intent. From then on no pointer to its blob can be put: that transaction compares the intent's version. */
+    static boolean claim(KeySpace space, Intent intent) throws IOException {
+        byte[] claimed = intent(intent.uri());
+        Txn claim = new Txn().compare(intent.key(), intent.version()).put(intent.key(), claimed);
+        return space.commit(claim, Witness.put(intent.key(), claimed)).succeeded();
     }
 
     /** The last component. */

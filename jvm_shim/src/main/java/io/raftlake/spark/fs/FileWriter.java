@@ -163,8 +163,8 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
         try {
             put(file, intent);
         } catch (PathIOException | FileAlreadyExistsException | FileNotFoundException | ParentNotDirectoryException refused) {
-            // It certainly has no pointer. After any other error the pointer may still come: the collector sees to it then.
-            names.blobs().abandon(intent);
+            // After any other error the pointer may still come: the collector sees to it then.
+            names.blobs().abandonRefused(intent);
             throw refused;
         }
     }

@@ -256,8 +256,9 @@ public final class Namespace {
                 return;
             }
             if (intent != null && result.inTheWay().contains(intent.key())) {
-                throw new PathIOException(at.toString(), "its content was removed as an orphan before the file was closed; "
-                        + "raftlake.fs.orphan.age.ms is too short for a write that takes so long");
+                throw new PathIOException(at.toString(), "its content was removed as an orphan before the file was closed, "
+                        + "since raftlake.fs.orphan.age.ms is too short for a write that takes so long; or the file was put, "
+                        + "the answer was lost, and another process has moved or replaced the file since");
             }
             plan = plan(at, overwrite, makesDirectories);
         }

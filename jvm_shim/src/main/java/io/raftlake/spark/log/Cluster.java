@@ -128,6 +128,11 @@ final class Cluster {
         }
     }
 
+    /** The next question goes to another node. */
+    void passOn() {
+        turn.incrementAndGet();
+    }
+
     /** The nodes that are known, and those that were named at first: the one whose turn it is. */
     private InetSocketAddress candidate() {
         Set<InetSocketAddress> known = new LinkedHashSet<>(nodes);

@@ -123,16 +123,30 @@ public final class KafkaLogs implements Logs {
     /** {@code id}: of the topic that goes; null for the one that has the name now. */
     private void delete(String name, String id) throws IOException {
         Tries tries = tries("the deletion of topic " + name);
-        Optional<Topic> now = cluster.topic(name, tries).map(Cluster.Known::topic);
-        String its = id != null ? id : now.map(Topic::id).orElse(null);
-        while (now.isPresent() && now.get().id().equals(its)) {
-            Out request = Messages.deleteTopic(its, waitMs(tries));
-            change(Api.DELETE_TOPICS, request, tries, Code.NONE, Messages::deleteTopic);
+        String its = id != null ? id : cluster.topic(name, tries).map(known -> known.topic().id()).orElse(null);
+        boolean mayStand = its != null;
+        for (boolean isFirst = true; mayStand; isFirst = false) {
+            // A look does not tell that there is nothing to delete: nodes that lag list an older topic of the name, or none.
+            boolean wasKnown = deleteById(its, tries);
             tries.pause();
-            now = cluster.topic(name, tries).map(Cluster.Known::topic);
+            mayStand = isListed(name, its, tries) || isFirst && !wasKnown;
         }
         cluster.forget(name);
         appender.forget(name);
+    }
+
+    private boolean isListed(String name, String id, Tries tries) throws IOException {
+        return cluster.topic(name, tries).filter(known -> known.topic().id().equals(id)).isPresent();
+    }
+
+    /** Whether the node that was asked knew the topic. Where it did not, it may lag, and another one is asked next. */
+    private boolean deleteById(String id, Tries tries) throws IOException {
+        Out request = Messages.deleteTopic(id, waitMs(tries));
+        boolean wasKnown = change(Api.DELETE_TOPICS, request, tries, Code.NONE, Messages::deleteTopic);
+        if (!wasKnown) {
+            cluster.passOn();
+        }
+        return wasKnown;
     }
 
     /** How long a node is asked to wait, so that it answers before this client gives the connection up. */

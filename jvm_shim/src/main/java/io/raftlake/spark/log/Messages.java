@@ -172,8 +172,8 @@ final class Messages {
                 .noTags();
     }
 
-    /** A node that does not know the topic may lag behind: that is no error, and nothing done either. */
-    static Void deleteTopic(ByteBuffer answer) throws IOException, Refusal {
+    /** False of a node that does not know the topic, and may lag behind: that is no error, and nothing done either. */
+    static Boolean deleteTopic(ByteBuffer answer) throws IOException, Refusal {
         Outcome outcome = In.answer(answer, "DeleteTopics", in -> {
             in.i32();
             requireOne(in);
@@ -181,10 +181,11 @@ final class Messages {
             in.slice(16);
             return new Outcome(in.code(), in.text(), 0);
         });
-        if (outcome.code() != Code.UNKNOWN_TOPIC_ID && outcome.code() != Code.UNKNOWN_TOPIC_OR_PARTITION) {
-            outcome.require();
+        if (outcome.code() == Code.UNKNOWN_TOPIC_ID || outcome.code() == Code.UNKNOWN_TOPIC_OR_PARTITION) {
+            return false;
         }
-        return null;
+        outcome.require();
+        return true;
     }
 
     // --- offsets -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import static io.raftlake.spark.kit.Files.write;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.raftlake.spark.kit.MemoryKeySpace;
@@ -21,15 +22,17 @@ import java.io.IOException;
 import java.net.URI;
 import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathIOException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Changes that take blobs away, and whose answers are lost, while another process renames the files. */
+/** Changes of files with blobs, whose answers are lost while another process renames the files. */
 @Tag("memory")
 class LostDeletionsTest {
     private static final byte[] LARGE = bytes(100_000);
@@ -165,5 +168,53 @@ class LostDeletionsTest {
         assertTrue(new Deletions(names).delete(in("/d"), true));
         assertArrayEquals(bytes(90_000), read(others, at("d/f")), "a file that was written since");
         assertEquals(1, blobs());
+    }
+
+    private FileWriter writer(String path) throws IOException {
+        Namespace.Plan plan = names.plan(in(path), false, true);
+        return new FileWriter(names, in(path), plan, false, true, 4_096, new FileSystem.Statistics("raftlake"));
+    }
+
+    /** The put of a file happened, its answer is lost, and another process renames the file before the put is looked for. */
+    @Test
+    void theBlobOfAFileThatWasPutAndRenamedMeanwhileStays() throws IOException {
+        others.mkdirs(at("d"));
+        FileWriter writer = writer("/d/f");
+        writer.write(LARGE, 0, LARGE.length);
+        losing.isApplied = true;
+        losing.meanwhile = () -> assertTrue(others.rename(at("d"), at("kept")));
+        String told = assertThrows(PathIOException.class, writer::close).getMessage();
+        assertTrue(told.contains("the answer was lost, and another process has moved"), told);
+        assertArrayEquals(LARGE, read(others, at("kept/f")));
+    }
+
+    /** The first try never arrived: nothing points to the blob. */
+    @Test
+    void theBlobOfAFileThatWasNotPutGoes() throws IOException {
+        FileWriter writer = writer("/d/f");
+        writer.write(LARGE, 0, LARGE.length);
+        losing.meanwhile = () -> write(others, at("d/f"), bytes(1), false);
+        assertThrows(FileAlreadyExistsException.class, writer::close);
+        assertEquals(0, blobs());
+        assertEquals(0, space.keys("/fs-blobs/").size());
+    }
+
+    /** The answer to the claim of its intent is lost too. */
+    @Test
+    void theBlobOfAFileThatWasNotPutGoesWhereAnswersAreLost() throws IOException {
+        for (boolean isApplied : new boolean[] {true, false}) {
+            String path = "d/f-" + isApplied;
+            FileWriter writer = writer("/" + path);
+            writer.write(LARGE, 0, LARGE.length);
+            losing.isApplied = false;
+            losing.meanwhile = () -> {
+                write(others, at(path), bytes(1), false);
+                losing.isApplied = isApplied;
+                losing.meanwhile = () -> {};
+            };
+            assertThrows(FileAlreadyExistsException.class, writer::close);
+            assertEquals(0, blobs());
+            assertEquals(0, space.keys("/fs-blobs/").size());
+        }
     }
 }

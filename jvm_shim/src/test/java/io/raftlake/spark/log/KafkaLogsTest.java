@@ -2,6 +2,7 @@ package io.raftlake.spark.log;
 
 import static io.raftlake.spark.log.ScriptedListener.AT;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -405,10 +406,46 @@ class KafkaLogsTest {
         Logs.Topic first = logs.topic("t").orElseThrow();
         node.recreateTopic();
         logs.deleteTopic(first);
-        assertEquals(0, node.deletions());
+        assertTrue(node.hasTopic());
+        int asked = node.deletions();
         logs.deleteTopic(logs.topic("t").orElseThrow());
-        assertEquals(1, node.deletions());
+        assertEquals(asked + 1, node.deletions());
         assertTrue(logs.topic("t").isEmpty());
+    }
+
+    @Test
+    void aTopicThatALaggingNodeDoesNotListIsDeletedByItsId() throws IOException {
+        Logs.Topic made = logs.topic("t").orElseThrow();
+        node.hideTopic(1);
+        logs.deleteTopic(made);
+        assertFalse(node.hasTopic());
+        assertEquals(1, node.deletions());
+    }
+
+    /** The node that is asked does not know the topic yet, and the one that is looked at does not list it. */
+    @Test
+    void aDeletionThatALaggingNodeDoesNotKnowIsSentOnceMore() throws IOException {
+        Logs.Topic made = logs.topic("t").orElseThrow();
+        node.next(Api.DELETE_TOPICS, Step.refused(Code.UNKNOWN_TOPIC_ID));
+        node.hideTopic(1);
+        logs.deleteTopic(made);
+        assertFalse(node.hasTopic());
+        assertEquals(2, node.deletions());
+        logs.deleteTopic(made);
+        assertEquals(4, node.deletions(), "gone for good: twice, and no more");
+    }
+
+    @Test
+    void anotherNodeIsAskedForTheDeletionThatOneDoesNotKnow() throws IOException {
+        try (ScriptedListener lagging = new ScriptedListener()) {
+            Logs.Topic made = logs.topic("t").orElseThrow();
+            lagging.dropTopic();
+            ScriptedListener.join(lagging, node);
+            logs = logs(60_000, lagging.address());
+            logs.deleteTopic(made);
+            assertFalse(node.hasTopic());
+            assertEquals(List.of(1, 1), List.of(lagging.deletions(), node.deletions()));
+        }
     }
 
     @Test

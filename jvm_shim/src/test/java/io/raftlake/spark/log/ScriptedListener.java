@@ -202,6 +202,13 @@ public final class ScriptedListener implements AutoCloseable {
         topicNumber++;
     }
 
+    /** The next looks find no topic, as at a node that lags. */
+    public void hideTopic(int looks) {
+        for (int look = 0; look < looks; look++) {
+            next(Api.METADATA, Step.refused(Code.UNKNOWN_TOPIC_OR_PARTITION));
+        }
+    }
+
     public synchronized boolean hasTopic() {
         return hasTopic;
     }
@@ -338,7 +345,7 @@ public final class ScriptedListener implements AutoCloseable {
                     .array(List.of(AT), (one, again) -> one.i32(0).i16(step.code().number()).i64(end).i32(1).i32(1)));
             case DESCRIBE_CONFIGS -> describeConfigs();
             case LIST_OFFSETS -> listOffsets(step);
-            case DELETE_TOPICS -> deleteTopic(step);
+            case DELETE_TOPICS -> deleteTopic(in, step);
             case CREATE_TOPICS -> createTopic(step);
             default -> throw new IllegalStateException(api + " is not scripted");
         };
@@ -394,14 +401,22 @@ public final class ScriptedListener implements AutoCloseable {
                         .bool(false).uvarint(1).i8(2).text(null))).noTags();
     }
 
-    private Out deleteTopic(Step step) {
-        hasTopic &= !step.hasEffect();
-        return new Out().i32(0).array(List.of(AT), (one, same) -> one.text("t").noId().i16(step.code().number()).text(null));
+    /** By its id. */
+    private Out deleteTopic(In in, Step step) {
+        long number = in.array(topic -> {
+            topic.text();
+            return topic.slice(16).getLong(Long.BYTES);
+        }).get(0);
+        boolean isKnown = hasTopic && number == topicNumber;
+        hasTopic &= !(isKnown && step.hasEffect());
+        Code code = isKnown ? step.code() : Code.UNKNOWN_TOPIC_ID;
+        return new Out().i32(0).array(List.of(AT), (one, same) -> one.text("t").noId().i16(code.number()).text(null));
     }
 
     private Out metadata(Step step) {
         boolean isLeaderless = step.code() == Code.LEADER_NOT_AVAILABLE;
-        Code code = hasTopic ? Code.NONE : Code.UNKNOWN_TOPIC_OR_PARTITION;
+        boolean isListed = hasTopic && step.code() != Code.UNKNOWN_TOPIC_OR_PARTITION;
+        Code code = isListed ? Code.NONE : Code.UNKNOWN_TOPIC_OR_PARTITION;
         return new Out()
                 .i32(0)
                 .array(nodes, (node, one) ->
@@ -409,7 +424,7 @@ public final class ScriptedListener implements AutoCloseable {
                 .text("cluster")
                 .i32(isLeaderless ? -1 : 1)
                 .array(List.of(AT), (topic, same) -> topic.i16(code.number()).text("t").i64(0).i64(topicNumber).bool(false)
-                        .array(IntStream.range(0, hasTopic ? partitions : 0).boxed().toList(), (one, index) ->
+                        .array(IntStream.range(0, isListed ? partitions : 0).boxed().toList(), (one, index) ->
                                 one.i16(0).i32(index).i32(1).i32(1).uvarint(1).uvarint(1).uvarint(1))
                         .i32(0))
                 .noTags();

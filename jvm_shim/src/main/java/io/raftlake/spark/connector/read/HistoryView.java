@@ -23,8 +23,8 @@ final class HistoryView extends LogView {
 
     private final Tables tables;
 
-    HistoryView(LogReads client, SourceOptions options, Tables tables) {
-        super(client, options);
+    HistoryView(LogReads client, SourceOptions options, TopicIds ids, Tables tables) {
+        super(client, options, ids);
         this.tables = tables;
     }
 

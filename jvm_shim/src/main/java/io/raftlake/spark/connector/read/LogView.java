@@ -29,13 +29,15 @@ import java.util.TreeSet;
 class LogView {
     private final LogReads client;
     private final SourceOptions options;
+    private final TopicIds ids;
 
     /** Those that the query names, or all of the quorum for a pattern; as of the last look. */
     private final Map<String, TopicInfo> topics = new TreeMap<>();
 
-    LogView(LogReads client, SourceOptions options) {
+    LogView(LogReads client, SourceOptions options, TopicIds ids) {
         this.client = client;
         this.options = options;
+        this.ids = ids;
     }
 
     private <T> T ask(String what, Asking.Question<T> question) {
@@ -53,6 +55,7 @@ class LogView {
             lookAt(TopicPartition.topicsOf(assign.partitions()));
         } else {
             known(ask("topics", () -> client.topics(null)));
+            hearIds(TopicPartition.topicsOf(partitionsOf(topics.keySet(), selection)));
         }
         return partitionsOf(topics.keySet(), selection);
     }
@@ -76,6 +79,16 @@ class LogView {
                 found.ifPresent(topic -> topics.put(name, topic));
             }
         }
+        hearIds(names);
+    }
+
+    private void hearIds(Collection<String> names) {
+        Map<String, String> told = new HashMap<>();
+        names.stream().filter(topics::containsKey).forEach(name -> told.put(name, topics.get(name).id()));
+        ask("ids of topics", () -> {
+            ids.hear(told);
+            return null;
+        });
     }
 
     private SortedSet<TopicPartition> partitionsOf(Collection<String> names, Selection selection) {
@@ -129,11 +142,14 @@ class LogView {
         return Errors.missingTopics(missing, existing.stream().map(TopicInfo::name).toList());
     }
 
-    /** The ids of the topics at the last look: another id under the same name is another topic. */
+    /**
+     * The ids of the query's topics, as of the last look: another id under the same name is another topic. Offsets that are
+     * asked for behind a look are those of these topics, or of ones that a later look tells from them.
+     */
     Map<String, String> topicIds() {
-        Map<String, String> ids = new HashMap<>();
-        topics.forEach((name, topic) -> ids.put(name, topic.id()));
-        return ids;
+        Map<String, String> found = new HashMap<>();
+        topics.keySet().stream().filter(name -> ids.get(name) != null).forEach(name -> found.put(name, ids.get(name)));
+        return found;
     }
 
     /** Those whose leaders answer for them, whatever a node that lags has said at the last look. */

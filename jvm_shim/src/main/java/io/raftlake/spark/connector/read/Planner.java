@@ -39,6 +39,8 @@ final class Planner {
     List<PlannedRange> batch(Wanted wanted) {
         Positions positions = new Positions(view, options);
         SortedMap<TopicPartition, Long> start = positions.start().offsets();
+        // Those that the start is of: the look for the end may find topics that were created again.
+        Map<String, String> topicIds = view.topicIds();
         SortedMap<TopicPartition, Long> end = positions.end();
         List<OffsetRange> ranges = new ArrayList<>();
         end.forEach((partition, until) -> {
@@ -52,7 +54,7 @@ final class Planner {
             }
             ranges.add(new OffsetRange(partition, begin, until));
         });
-        return tasks(ranges, view.topicIds(), wanted);
+        return tasks(ranges, topicIds, wanted);
     }
 
     /** {@code topicIds} by name: those that the ranges are of. */

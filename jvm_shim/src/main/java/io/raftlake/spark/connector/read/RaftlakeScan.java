@@ -64,7 +64,7 @@ final class RaftlakeScan implements Scan {
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
         SourceOptions ofStream = options.forStream();
-        Sources sources = Sources.of(ofStream);
+        Sources sources = Sources.of(ofStream, true);
         stream = new RaftlakeStream(ofStream, sources.client(), sources.view(), planner(sources, ofStream), readers(),
                 new RealTimeReaderFactory(columns));
         return stream;
@@ -96,7 +96,9 @@ final class RaftlakeScan implements Scan {
 
         @Override
         public InputPartition[] planInputPartitions() {
-            return planner(Sources.of(ofBatch), ofBatch).batch(wanted).toArray(InputPartition[]::new);
+            // A wrong id costs the rows of its topic: an error tells of them, unless the query is to go on.
+            Sources sources = Sources.of(ofBatch, !ofBatch.failOnDataLoss());
+            return planner(sources, ofBatch).batch(wanted).toArray(InputPartition[]::new);
         }
 
         @Override

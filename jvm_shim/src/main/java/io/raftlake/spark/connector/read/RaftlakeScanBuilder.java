@@ -40,7 +40,7 @@ public final class RaftlakeScanBuilder
                 Math.min(FIRST_CONTACT_MS, patience.askMs()), 0, 0, patience.requestMs(), patience.setting());
         SourceOptions soon = options.with(new Quorum(options.quorum().servers(), options.quorum().clientId(), once));
         try {
-            new Positions(Sources.of(soon).view(), soon).requireReadable();
+            new Positions(Sources.of(soon, false).view(), soon).requireReadable();
         } catch (UncheckedIOException outage) {
             if (outage.getCause() instanceof QuorumUnavailableException away) {
                 throw new UncheckedIOException(new QuorumUnavailableException(Asking.line(

@@ -3,10 +3,6 @@ package io.raftlake.spark.connector.read;
 import io.raftlake.spark.connector.SourceOptions;
 import io.raftlake.spark.connector.TopicPartition;
 import io.raftlake.spark.log.LogReads;
-import io.raftlake.spark.quorum.HttpKeySpace;
-import io.raftlake.spark.quorum.KeySpace;
-import io.raftlake.spark.quorum.QuorumUnavailableException;
-import io.raftlake.spark.quorum.Servers;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
@@ -144,18 +140,10 @@ final class RaftlakeStream
 
     private TopicNotes notes(String query) throws IOException {
         if (notes == null) {
-            notes = new TopicNotes(keys(options.quorum().patience().askMs()), query, options.failOnDataLoss());
+            long askMs = options.quorum().patience().askMs();
+            notes = new TopicNotes(Sources.keys(client, options.quorum(), askMs), query, options.failOnDataLoss());
         }
         return notes;
-    }
-
-    private KeySpace keys(long timeoutMs) throws IOException {
-        List<String> listeners = client.httpListeners();
-        if (listeners.isEmpty()) {
-            throw new QuorumUnavailableException(
-                    "no reachable node among " + options.quorum().servers() + " (http: no node names its http.listener)");
-        }
-        return new HttpKeySpace(Servers.parse(String.join(",", listeners)), timeoutMs);
     }
 
     /** What lies below is read and committed by Spark, and is told to who asks for the lag of the query. */
@@ -166,7 +154,8 @@ final class RaftlakeStream
                 return;
             }
             position = new PositionKeeper(
-                    () -> new PositionWriter(keys(POSITION_TRY_MS), source, () -> System.nanoTime() / NS_PER_MS)::write,
+                    () -> new PositionWriter(Sources.keys(client, options.quorum(), POSITION_TRY_MS), source,
+                            () -> System.nanoTime() / NS_PER_MS)::write,
                     options.positionIntervalMs());
             position.start();
         }
@@ -211,7 +200,7 @@ final class RaftlakeStream
     public InputPartition[] planInputPartitions(Offset start) {
         reading = planner.planRealTime(RaftlakeOffset.of(start).offsets());
         requireSlots(reading.size());
-        note(reading);
+        note(planner.readOn(reading));
         if (reading.isEmpty()) {
             Asking.pause(NO_PARTITION_PAUSE_MS);
         }

@@ -46,9 +46,6 @@ final class StreamPlanner {
     private boolean isFirstPlan = true;
     private final Map<String, String> topicIds = new HashMap<>();
 
-    /** Ids of topics that were deleted: a node that lags may name one again, and no topic ever gets it again. */
-    private final Set<String> pastIds = new HashSet<>();
-
     /** Topics that were created again while this run read them. */
     private final Set<String> recreated = new HashSet<>();
 
@@ -160,7 +157,7 @@ final class StreamPlanner {
         latest = endsFor(start, now);
         SortedMap<TopicPartition, Long> ends = new TreeMap<>(latest);
         if (isFirst && initial != null) {
-            for (TopicPartition partition : initial.lateBound()) {
+            for (TopicPartition partition : without(initial.lateBound(), restarts.keySet())) {
                 if (ends.containsKey(partition) && initial.offsets().get(partition).equals(start.get(partition))) {
                     ends.put(partition, start.get(partition));
                     marksThePlace = true;
@@ -210,8 +207,11 @@ final class StreamPlanner {
         }
         List<TopicPartition> absent =
                 without(start.keySet(), ends.keySet()).stream().filter(options.selection()::names).toList();
-        // A node that lags does not know a partition yet that was read: nothing new is read of it now.
-        view.present(absent).forEach(partition -> ends.put(partition, start.get(partition)));
+        // A node that lags does not know a partition yet that was read: nothing new is read of it now, but what is known to be
+        // available. With Trigger.AvailableNow Spark ends the query with the first batch without news.
+        SortedMap<TopicPartition, Long> available = target == null ? new TreeMap<>() : target;
+        view.present(absent).forEach(partition ->
+                ends.put(partition, Math.max(start.get(partition), available.getOrDefault(partition, 0L))));
         reportGone(without(start.keySet(), ends.keySet()));
         return withoutLost(start, ends, again);
     }
@@ -269,13 +269,9 @@ final class StreamPlanner {
     private Set<String> recreatedTopics() {
         Set<String> again = new HashSet<>();
         view.topicIds().forEach((topic, id) -> {
-            if (pastIds.contains(id)) {
-                return;
-            }
             String before = topicIds.put(topic, id);
             if (before != null && !before.equals(id)) {
                 again.add(topic);
-                pastIds.add(before);
             }
         });
         recreated.addAll(again);
@@ -322,10 +318,7 @@ final class StreamPlanner {
         if (!wasJustPlanned) {
             view.look();
         }
-        List<String> unknown = new ArrayList<>(TopicPartition.topicsOf(end.keySet()));
-        unknown.removeAll(topicIds.keySet());
-        view.lookFor(unknown);
-        view.topicIds().forEach(topicIds::putIfAbsent);
+        lookForIds(end.keySet());
         SortedMap<TopicPartition, Long> added = startOfAdded(without(end.keySet(), start.keySet()));
         reportGone(without(start.keySet(), end.keySet()));
         List<OffsetRange> ranges = new ArrayList<>();
@@ -345,6 +338,7 @@ final class StreamPlanner {
             planEnd(start, ReadLimit.allAvailable());
         }
         plannedStart = null;
+        lookForIds(latest.keySet());
         SortedMap<TopicPartition, Long> added = startOfAdded(without(latest.keySet(), start.keySet()));
         List<OffsetRange> ranges = new ArrayList<>();
         for (TopicPartition partition : latest.keySet()) {
@@ -354,6 +348,24 @@ final class StreamPlanner {
             }
         }
         return planner.realTime(ranges, topicIds);
+    }
+
+    /**
+     * Those of the tasks in real-time mode whose topics are read on from where the checkpoint has them. Where a topic begins
+     * anew, the checkpoint has old offsets until the sink has committed: a restart before that has to learn which topic they
+     * are of.
+     */
+    List<PlannedRange> readOn(List<PlannedRange> tasks) {
+        List<String> anew = TopicPartition.topicsOf(restarts.keySet());
+        return tasks.stream().filter(task -> !anew.contains(task.range().at().topic())).toList();
+    }
+
+    /** Asks for the topics of partitions that no look of this run has named: a node that lags may have answered it. */
+    private void lookForIds(Collection<TopicPartition> partitions) {
+        List<String> unknown = new ArrayList<>(TopicPartition.topicsOf(partitions));
+        unknown.removeAll(topicIds.keySet());
+        view.lookFor(unknown);
+        view.topicIds().forEach(topicIds::putIfAbsent);
     }
 
     private static SortedSet<TopicPartition> without(Collection<TopicPartition> partitions, Set<TopicPartition> others) {

@@ -271,7 +271,8 @@ final class AppWrite {
 
     /**
      * Aborts what the tasks have told of, as far as the quorum can be told; of the owner's batch also what killed tasks left. A
-     * query that is stopped interrupts its threads meanwhile, and some tasks of it end later: that is looked after all the same.
+     * query that is stopped interrupts its threads meanwhile, and this is done all the same. Some tasks end later: where a
+     * batch follows each batch, their transactions are swept then, and elsewhere {@link AbortedWrite} looks again.
      */
     void abort(WriterCommitMessage[] messages) {
         Ahead.of("the abort of a batch of " + app, () -> {

@@ -2,7 +2,6 @@ package io.raftlake.spark.connector.write;
 
 import io.raftlake.spark.connector.read.Asking;
 import io.raftlake.spark.connector.write.SinkKeys.Driver;
-import java.io.IOException;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.write.BatchWrite;
@@ -16,9 +15,6 @@ import org.slf4j.LoggerFactory;
 final class SinkBatchWrite implements BatchWrite {
     private static final Logger LOG = LoggerFactory.getLogger(SinkBatchWrite.class);
     private static final long SETTLE_MS_MAX = 5_000;
-
-    /** Spark calls {@link #abort} while it still ends the other tasks of the write. */
-    private static final long STRAGGLERS_MS = 500;
 
     private final SinkOptions options;
     private final SinkColumns columns;
@@ -67,20 +63,17 @@ final class SinkBatchWrite implements BatchWrite {
 
     @Override
     public void abort(WriterCommitMessage[] messages) {
-        try {
-            if (app != null) {
+        if (app != null) {
+            AbortedWrite.end("a batch of " + options.app(), () -> {
                 app.abort(messages);
-                Thread.sleep(STRAGGLERS_MS);
-                app.lookAgain();
-            } else if (job != null) {
-                JobNumber ended = client().jobs().abort(job, TaskReport.endings(TaskReport.of(messages)));
-                Thread.sleep(STRAGGLERS_MS);
-                client().jobs().lookAgain(ended);
-            }
-        } catch (IOException error) {
-            LOG.warn("the write with the number {} is left to its time limit: {}", job.number(), error.getMessage());
-        } catch (InterruptedException interrupted) {
-            Thread.currentThread().interrupt();
+                return app::lookAgain;
+            });
+        } else if (job != null) {
+            AbortedWrite.end("the write with the number " + job.number(), () -> {
+                JobLedger jobs = client().jobs();
+                JobNumber ended = jobs.abort(job, TaskReport.endings(TaskReport.of(messages)));
+                return () -> jobs.lookAgain(ended);
+            });
         }
         LOG.warn("the query failed; none of its rows is visible");
     }

@@ -5,165 +5,16 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.raftlake.spark.connector.OffsetJson;
-import io.raftlake.spark.connector.SourceOptions;
 import io.raftlake.spark.connector.TopicPartition;
-import io.raftlake.spark.connector.table.Span;
 import io.raftlake.spark.log.RangeFetches;
-import java.util.ArrayList;
-import java.util.Collection;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.SortedMap;
-import java.util.SortedSet;
-import java.util.TreeMap;
-import java.util.TreeSet;
-import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 @Tag("memory")
-class StreamPlannerTest {
-    private final Map<String, String> raw = new HashMap<>(Map.of("kafka.bootstrap.servers", "h:1", "subscribe", "t"));
-    private final FakeView view = new FakeView();
-    private long nowMs = 5_000;
-    private StreamPlanner planner;
-
-    /** Logs of topic t: where partitions begin and end, and at what time the records from an offset on were appended. */
-    private static final class FakeView extends LogView {
-        private final TreeMap<TopicPartition, Long> starts = new TreeMap<>();
-        private final TreeMap<TopicPartition, Long> ends = new TreeMap<>();
-        private final TreeMap<TopicPartition, Long> proven = new TreeMap<>();
-        /** What a node that lags does not tell of at a look. */
-        private final TreeSet<TopicPartition> untold = new TreeSet<>();
-        private final List<String> lookedFor = new ArrayList<>();
-        private String id = "id-1";
-        private long youngFrom = -1;
-        private int looks;
-        private int asked;
-
-        FakeView() {
-            super(null, null);
-        }
-
-        void log(int number, long start, long end) {
-            starts.put(new TopicPartition("t", number), start);
-            ends.put(new TopicPartition("t", number), end);
-        }
-
-        @Override
-        SortedSet<TopicPartition> look() {
-            looks++;
-            SortedSet<TopicPartition> told = new TreeSet<>(ends.keySet());
-            told.removeAll(untold);
-            return told;
-        }
-
-        @Override
-        void lookFor(Collection<String> names) {
-            lookedFor.addAll(names);
-        }
-
-        @Override
-        SortedSet<TopicPartition> present(Collection<TopicPartition> partitions) {
-            SortedSet<TopicPartition> there = new TreeSet<>(ends.keySet());
-            there.retainAll(partitions);
-            return there;
-        }
-
-        @Override
-        SortedSet<TopicPartition> requireSelected() {
-            return look();
-        }
-
-        @Override
-        void requireExisting(String option, Collection<TopicPartition> partitions) {
-            assertTrue(ends.keySet().containsAll(partitions), option);
-        }
-
-        @Override
-        Map<String, String> topicIds() {
-            return ends.isEmpty() ? Map.of() : Map.of("t", id);
-        }
-
-        @Override
-        List<Integer> replicas(TopicPartition at) {
-            return List.of(1, 2, 3);
-        }
-
-        @Override
-        SortedMap<TopicPartition, Long> earliest(Collection<TopicPartition> partitions) {
-            return of(starts, partitions);
-        }
-
-        @Override
-        SortedMap<TopicPartition, Long> latest(Collection<TopicPartition> partitions) {
-            asked++;
-            return of(ends, partitions);
-        }
-
-        @Override
-        SortedMap<TopicPartition, Long> provenLatest(Collection<TopicPartition> partitions) {
-            SortedMap<TopicPartition, Long> found = of(ends, partitions);
-            found.putAll(of(proven, partitions));
-            return found;
-        }
-
-        @Override
-        SortedMap<TopicPartition, Long> atTimestamps(SortedMap<TopicPartition, Long> timesMs) {
-            SortedMap<TopicPartition, Long> found = new TreeMap<>(timesMs);
-            found.replaceAll((partition, time) -> youngFrom);
-            return found;
-        }
-
-        private static SortedMap<TopicPartition, Long> of(Map<TopicPartition, Long> all, Collection<TopicPartition> asked) {
-            SortedMap<TopicPartition, Long> found = new TreeMap<>(all);
-            found.keySet().retainAll(asked);
-            return found;
-        }
-    }
-
-    private static final class NoTables extends Tables {
-        private NoTables(SourceOptions options) {
-            super(null, options, new Configuration(false), null);
-        }
-
-        @Override
-        Map<TopicPartition, Span> shown(List<OffsetRange> ranges, Map<String, String> topicIds) {
-            return Map.of();
-        }
-    }
-
-    private StreamPlanner plan(String... pairs) {
-        for (int index = 0; index < pairs.length; index += 2) {
-            raw.put(pairs[index], pairs[index + 1]);
-        }
-        SourceOptions options = SourceOptions.of(raw).forStream();
-        planner = new StreamPlanner(view, options, new Planner(view, options, new NoTables(options), null), () -> nowMs);
-        return planner;
-    }
-
-    private static SortedMap<TopicPartition, Long> at(long... offsets) {
-        SortedMap<TopicPartition, Long> map = new TreeMap<>();
-        for (int number = 0; number < offsets.length; number++) {
-            map.put(new TopicPartition("t", number), offsets[number]);
-        }
-        return map;
-    }
-
-    private SortedMap<TopicPartition, Long> end(SortedMap<TopicPartition, Long> start) {
-        return planner.planEnd(start, planner.defaultLimit());
-    }
-
-    private List<String> ranges(SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> end) {
-        return planner.planTasks(start, end).stream().map(task -> task.range().toString()).toList();
-    }
-
-    private String lost(Runnable planning) {
-        return assertThrows(DataLoss.class, planning::run).getMessage();
-    }
-
+class StreamPlannerTest extends PlannerKit {
     @Test
     void fromTheBeginningToTheEnd() {
         view.log(0, 5, 10);
@@ -226,15 +77,15 @@ class StreamPlannerTest {
         plan("startingOffsets", "earliest", "failOnDataLoss", "false");
         planner.initialOffsets();
         assertEquals(at(10), end(at(0)));
-        view.id = "id-2";
+        view.create("id-2");
         view.log(0, 2, 20);
         assertEquals(at(2), end(at(10)), "not from offset 10 of the new topic");
         assertTrue(planner.wasRecreated("t"));
         raw.put("failOnDataLoss", "true");
-        view.id = "id-1";
+        view.create("id-1");
         plan();
         planner.initialOffsets();
-        view.id = "id-2";
+        view.create("id-2");
         assertTrue(lost(() -> end(at(10))).startsWith("Topic t was deleted and created again, offsets of t-0 begin anew"));
     }
 
@@ -326,7 +177,7 @@ class StreamPlannerTest {
         planner.initialOffsets();
         end(at(0));
         int asked = view.asked;
-        view.id = "id-2";
+        view.create("id-2");
         view.log(0, 2, 20);
         assertEquals(at(2), end(at(10)));
         assertEquals(asked + 2, view.asked, "the ends from before the look may be those of either topic");
@@ -363,7 +214,7 @@ class StreamPlannerTest {
         plan("startingOffsets", "earliest", "failOnDataLoss", "false", "minOffsetsPerTrigger", "50", "maxTriggerDelay", "10m");
         planner.initialOffsets();
         assertEquals(at(100), end(at(0)));
-        view.id = "id-2";
+        view.create("id-2");
         view.log(0, 0, 10);
         assertEquals(at(0), end(at(100)), "a later look would go on at 100");
         assertEquals(at(0), end(at(0)), "too little is waiting");
@@ -402,30 +253,6 @@ class StreamPlannerTest {
     }
 
     @Test
-    void aLaggingNodeThatNamesTheOldTopicIsNotBelieved() {
-        view.log(0, 0, 5);
-        plan("startingOffsets", "earliest", "failOnDataLoss", "false");
-        planner.initialOffsets();
-        end(at(0));
-        view.id = "id-2";
-        view.log(0, 0, 7);
-        nowMs += 1_000;
-        assertEquals(at(0), end(at(5)));
-        nowMs += 1_000;
-        assertEquals(at(7), end(at(0)));
-        view.id = "id-1";
-        nowMs += 1_000;
-        assertEquals(at(7), end(at(7)));
-        assertEquals("id-2", planner.planTasks(at(0), at(7)).get(0).topicId(), "the old one would be read as lost");
-        view.id = "id-2";
-        nowMs += 1_000;
-        assertEquals(at(7), end(at(7)), "nor is the new one new again");
-        view.id = "id-3";
-        nowMs += 1_000;
-        assertEquals(at(0), end(at(7)), "a third topic is another one again");
-    }
-
-    @Test
     void theTasksOfATopicWithoutAnIdAskForIt() {
         view.log(0, 0, 5);
         plan("startingOffsets", "earliest");
@@ -442,7 +269,7 @@ class StreamPlannerTest {
         planner.initialOffsets();
         planner.prepareAvailableNow();
         assertEquals(at(50), end(at(0)));
-        view.id = "id-2";
+        view.create("id-2");
         view.log(0, 0, 10);
         assertEquals(at(0), end(at(50)));
         assertEquals(at(10), end(at(0)));
@@ -469,11 +296,6 @@ class StreamPlannerTest {
         view.log(1, 0, 5);
         assertEquals(at(10), end(at(0)));
         assertEquals(at(12), end(at(12)));
-    }
-
-    private List<String> realTime(SortedMap<TopicPartition, Long> start) {
-        end(start);
-        return planner.planRealTime(start).stream().map(task -> task.range().toString()).toList();
     }
 
     @Test
@@ -519,7 +341,7 @@ class StreamPlannerTest {
         planner.prepareRealTime();
         planner.initialOffsets();
         realTime(at(10));
-        view.id = "id-2";
+        view.create("id-2");
         view.log(0, 2, 20);
         assertEquals(List.of("t-0 from offset 2 on"), realTime(at(10)), "not from offset 10 of the new topic");
         assertEquals(List.of("t-0 from offset 12 on"), realTime(at(12)), "only once");

@@ -1,6 +1,7 @@
 package io.raftlake.spark.connector.write;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.raftlake.spark.kit.MemoryKeySpace;
 import io.raftlake.spark.kit.ScriptedNode;
@@ -83,6 +84,24 @@ class AppWriteTest {
         write.abort(NO_ROWS);
         open(standing);
         write.lookAgain();
+        assertEquals(List.of(ABORTED), keys.ends());
+    }
+
+    /** As the stop of a query interrupts it. What an attempt on a lost executor opens comes behind the first sweep. */
+    @Test
+    void anAbortThatIsInterruptedLooksAgainForTasksThatEndLater() throws InterruptedException {
+        AppWrite write = write();
+        Standing standing = write.begin();
+        Thread.currentThread().interrupt();
+        AbortedWrite.end("a batch of app", () -> {
+            write.abort(NO_ROWS);
+            open(standing);
+            return write::lookAgain;
+        });
+        assertTrue(Thread.interrupted(), "the caller stays interrupted");
+        while (keys.ends().isEmpty()) {
+            Thread.sleep(10);
+        }
         assertEquals(List.of(ABORTED), keys.ends());
     }
 }
