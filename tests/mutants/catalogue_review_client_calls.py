@@ -29,6 +29,23 @@ def mutant(name: str, source: str, places: tuple[str, ...], *edits: Edit, hangs:
     return Mutant(name=name, source=source, edits=edits, by_tests=True, places=places, hangs=hangs)
 
 
+LEAVES = """        try:
+            yield item
+        except GeneratorExit:
+            try:
+                running.call(_left(iterator))
+            except RuntimeError:
+                pass
+            raise
+"""
+LEFT = """async def _left(iterator: Any) -> None:
+    await iterator.aclose()
+
+
+async def _next("""
+#: A stream that its reader leaves waits until it is closed on the loop.
+WAITS_WHEN_LEFT = (Edit(BLOCKING, "        yield item\n", LEAVES), Edit(BLOCKING, "async def _next(", LEFT))
+
 CLOSED_MEANWHILE = (
     mutant(
         "work-taken-by-a-thread-that-stops",
@@ -56,9 +73,39 @@ CLOSED_MEANWHILE = (
         "collected-stream-waits-for-its-own-thread",
         "the garbage collector runs in any thread, in that of the loop too",
         THREADS,
-        Edit(BLOCKING, "            if running.is_current:  #", "            if False:  #"),
+        *WAITS_WHEN_LEFT,
         Edit(LOOP_THREAD, "        if self.is_current:\n", "        if False:\n"),
         hangs=True,
+    ),
+    mutant(
+        "left-stream-waits-for-its-loop",
+        "the interpreter exits, or another thread of the program holds what the loop waits for",
+        THREADS,
+        *WAITS_WHEN_LEFT,
+        hangs=True,
+    ),
+    mutant(
+        "left-stream-fetches-on",
+        "nobody reads it any more",
+        THREADS,
+        Edit(
+            BLOCKING,
+            "    iterator = running.call(start())\n",
+            "    iterator = running.call(start())\n    _LEFT.append(iterator)\n",
+        ),
+        Edit(BLOCKING, "#: Arguments that the loop may read as they are.\n", "_LEFT: list[Any] = []\n"),
+    ),
+    mutant(
+        "client-closed-in-its-own-thread-is-forgotten",
+        "the thread and its connections are left behind, and nobody can end them",
+        THREADS,
+        Edit(SYNC, "            running.require_other_thread()\n", "            pass\n"),
+    ),
+    mutant(
+        "forked-child-taken-for-the-clients-own-thread",
+        "a callback forks: the child is told of a wait for itself, and cannot close the client",
+        THREADS,
+        Edit(LOOP_THREAD, " and self.process_id == os.getpid()\n", "\n"),
     ),
     mutant(
         "lock-that-a-collected-stream-cannot-take",
@@ -113,7 +160,19 @@ TOGETHER = (
         "call-ends-with-the-time-of-another",
         "who joins the work of another caller may have more time",
         WORK + DEADLINES,
-        Edit(SHARED, "or deadline.is_over() or not isinstance(running.exception(), RaftlakeError)", "or True"),
+        Edit(SHARED, "if deadline.is_over() or not its_deadline.is_over():", "if True:"),
+    ),
+    mutant(
+        "callers-without-a-node-fail-one-after-the-other",
+        "each begins the search anew that has just failed",
+        WORK + DEADLINES,
+        Edit(SHARED, "if deadline.is_over() or not its_deadline.is_over():", "if deadline.is_over():"),
+    ),
+    mutant(
+        "outage-ends-with-the-time-of-an-older-operation",
+        "who shares its request has met the outage just now",
+        DEADLINES,
+        Edit(CLUSTER, "elapsed_ms = (self.now() - began_at) * 1000", "elapsed_ms = deadline.elapsed_ms()"),
     ),
     mutant(
         "call-waits-for-the-time-of-another",
@@ -174,8 +233,8 @@ TOGETHER = (
         ),
         Edit(
             PRODUCER,
-            "sender.submit(batch, len(places), deadline))",
-            "sender.submit(self._built(batch), len(places), deadline))",
+            "submit(batch, len(places), deadline))",
+            "submit(self._built(batch), len(places), deadline))",
         ),
     ),
 )

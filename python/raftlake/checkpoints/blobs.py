@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +50,11 @@ class Blobs:
                 "Copy the checkpoint with Hadoop's tools (hadoop distcp), or in Spark"
             )
         try:
-            content = path.read_bytes()
+            if not stat.S_ISREG(path.stat().st_mode):
+                # To open a pipe waits for whoever writes into it.
+                raise WrongState(f"{location} has its content at {path}, which is no file")
+            with path.open("rb") as file:
+                content = file.read(max(0, node.length) + 1)
         except FileNotFoundError as error:
             raise WrongState(f"the content of {location} is gone from {path}: {error}") from error
         except OSError as error:
@@ -130,11 +135,15 @@ def intent_key(pipeline: str, blob_id: str) -> str:
 
 
 def local_path(uri: str) -> Path | None:
-    """The path of a `file:` URI, as Hadoop and as Python write them; None for another scheme."""
-    parts = urlsplit(uri)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+    """The path of a `file:` URI, as Hadoop and as Python write them; None for another scheme, and for what is no URI."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
         return None
-    return Path(unquote(parts.path))
+    path = unquote(parts.path)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or "\0" in path:
+        return None
+    return Path(path)
 
 
 def base_of(uri: str) -> str | None:

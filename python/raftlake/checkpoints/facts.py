@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from raftlake.checkpoints.blobs import INLINE_BYTES
 from raftlake.checkpoints.layout import METADATA, Layout, batch_of, log_json, offsets_of, operator_facts, problems
 from raftlake.checkpoints.location import FILES_ROOT, Location
 from raftlake.checkpoints.mark import Mark, uuid_of
@@ -16,7 +17,7 @@ from raftlake.checkpoints.owner import Owner
 from raftlake.checkpoints.steps import Tools
 from raftlake.checkpoints.tree import Tree
 from raftlake.client.types import KvEntry
-from raftlake.errors import InvalidInput, MachineError, WrongState
+from raftlake.errors import InvalidInput, MachineError, RequestRejected, WrongState
 
 
 def list_checkpoints(tools: Tools, within: Location | None) -> list[dict[str, Any]]:
@@ -45,10 +46,13 @@ def list_checkpoints(tools: Tools, within: Location | None) -> list[dict[str, An
 
 
 def _row(tools: Tools, key: str, entry: KvEntry) -> dict[str, Any] | None:
-    """None for what is no checkpoint, and for one whose `metadata` cannot be read here."""
+    """None for what is no checkpoint, and for one whose `metadata` cannot be read here. Anybody may write such a key."""
     try:
-        content = tools.blobs().content(Location.of_key(entry.key), Node.decode(entry.key, entry.value or b""))
-    except (InvalidInput, MachineError, WrongState):
+        node = Node.decode(entry.key, entry.value or b"")
+        if node.is_blob and node.length > INLINE_BYTES:
+            return None
+        content = tools.blobs().content(Location.of_key(entry.key), node)
+    except (InvalidInput, MachineError, RequestRejected, WrongState):
         return None
     mark = Mark.decode(content)
     query = mark.query if mark is not None else uuid_of(content)

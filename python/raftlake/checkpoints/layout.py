@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from raftlake.kv.lenient_json import facts_of
+
 METADATA = "metadata"
 #: Metadata of operators, with a version per batch, names schema files by whole paths.
 _BATCH = re.compile(r"(offsets|commits)/([0-9]+)")
@@ -191,11 +193,7 @@ def log_lines(content: bytes) -> list[str]:
 def log_json(content: bytes) -> dict[str, Any]:
     """The JSON in the line behind the version; empty where there is none."""
     lines = log_lines(content)
-    try:
-        facts = json.loads(lines[0]) if lines else {}
-    except ValueError:
-        return {}
-    return facts if isinstance(facts, dict) else {}
+    return facts_of(lines[0].encode()) if lines else {}
 
 
 def offsets_of(content: bytes) -> dict[str, Any]:
@@ -209,18 +207,14 @@ def offsets_of(content: bytes) -> dict[str, Any]:
             continue
         try:
             offsets[name] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             offsets[name] = text
     return offsets
 
 
 def query_of(metadata: bytes) -> str | None:
     """The id of the query, as in Spark's file `metadata`."""
-    try:
-        facts = json.loads(metadata)
-    except ValueError:
-        return None
-    found = facts.get("id") if isinstance(facts, dict) else None
+    found = facts_of(metadata).get("id")
     return found if isinstance(found, str) else None
 
 

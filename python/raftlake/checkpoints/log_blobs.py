@@ -31,7 +31,8 @@ CONFIGS = {
     "delete.retention.ms": "3600000",
 }
 _FORM = re.compile(
-    r"quorum:([^/]+)/([0-9]{1,9})/(?:([0-9]{1,18})-([0-9]{1,18})/)?([0-9]{1,9})x([1-9][0-9]{0,8})/([^/]+)", re.ASCII
+    r"quorum:([A-Za-z0-9._-]{1,249})/([0-9]{1,9})/(?:([0-9]{1,18})-([0-9]{1,18})/)?([0-9]{1,9})x([1-9][0-9]{0,8})/([^/]+)",
+    re.ASCII,
 )
 #: An append whose offset a node no longer remembers is made again, at most so often.
 _TRIES = 5

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from raftlake.checkpoints.layout import query_of
+from raftlake.kv.lenient_json import facts_of, text_of
 
 #: Java shows a text that is no UUID only up to this length.
 _ID_CHARS_MAX = 36
@@ -41,13 +42,10 @@ class Mark:
     @staticmethod
     def decode(metadata: bytes) -> Mark | None:
         """None where the content is no mark."""
-        try:
-            facts = json.loads(metadata)
-        except ValueError:
+        facts = facts_of(metadata)
+        if not isinstance(facts.get("doing"), str):
             return None
-        if not isinstance(facts, dict) or not isinstance(facts.get("doing"), str):
-            return None
-        return Mark(facts["doing"], *(str(facts.get(name, "")) for name in ("told", "query", "before")))
+        return Mark(*(text_of(facts, name) for name in ("doing", "told", "query", "before")))
 
     @property
     def holds_the_only_copy(self) -> bool:

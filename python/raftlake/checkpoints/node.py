@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from raftlake.errors import InvalidInput
 from raftlake.kv.commands import VALUE_BYTES_MAX
+from raftlake.kv.lenient_json import text_of
 
 #: Bytes of the content of the largest inline file: content and head stay below the largest value.
 INLINE_BYTES_MAX = VALUE_BYTES_MAX - 4096
@@ -69,7 +70,7 @@ class Node:
         try:
             kind = Kind(code)
             facts = json.loads(value[_HEAD.size : _HEAD.size + length])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _spoilt(key, f"its head is damaged: {error}") from error
         wanted = ["mtime"] if kind is Kind.DIRECTORY else ["mtime", "length", "crc32c"]
         if not isinstance(facts, dict) or any(type(facts.get(name)) is not int for name in wanted):
@@ -102,7 +103,7 @@ class Node:
     @property
     def uri(self) -> str:
         """Where the blob is; empty where a later release says it in another way."""
-        return str(self.facts.get("blob", {}).get("uri", ""))
+        return text_of(self.facts.get("blob", {}), "uri")
 
 
 def require_content(what: str, facts: dict[str, Any], content: bytes) -> None:

@@ -195,9 +195,7 @@ class Admin:
                 described = await self.describe_topic(name, deadline.remaining_ms())
             except RequestRejected as error:
                 if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
-                    raise
-                if deadline.is_over() and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
+                    raise _without_leaders(name, f"it cannot be described ({error})") from None
             except NoReachableNode as error:
                 raise _without_leaders(name, f"no node answers any more ({error})") from None
             else:

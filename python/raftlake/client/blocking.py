@@ -6,7 +6,6 @@ checked by their types, and `help` shows both.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -69,30 +68,20 @@ def _iterate(facade: Facade[A], begin: Callable[[A], AsyncIterator[T]]) -> Itera
     async def start() -> AsyncIterator[T]:
         return begin(inner())
 
+    # Nothing here ends the asynchronous iterator where its reader leaves. The collector may end this one at any time: in the
+    # loop's thread, under a lock, or when the interpreter exits and the loop runs no more. So nothing may wait for the loop.
+    # An asynchronous generator that is dropped closes itself on its loop (PEP 525).
     iterator = running.call(start())
-    try:
-        while True:
-            try:
-                yield running.call(_next(iterator))
-            except StopAsyncIteration:
-                return
-    finally:
-        # Refused where the client was closed first, or in the child of a fork: then there is nothing to end.
-        with contextlib.suppress(RuntimeError):
-            if running.is_current:  # The collector found this iterator there.
-                running.submit(_closed(iterator))
-            else:
-                running.call(_closed(iterator))
+    while True:
+        try:
+            item = running.call(_next(iterator))
+        except StopAsyncIteration:
+            return
+        yield item
 
 
 async def _next(iterator: AsyncIterator[T]) -> T:
     return await anext(iterator)
-
-
-async def _closed(iterator: AsyncIterator[Any]) -> None:
-    close = getattr(iterator, "aclose", None)
-    if close is not None:
-        await close()
 
 
 def _taken(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

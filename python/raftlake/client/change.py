@@ -1,7 +1,8 @@
 """A change of the quorum that any node takes: it is asked for until an answer decides it, or the time is over.
 
 Owns what is known of the tries so far. Invariant: once a try may have been carried out, a later refusal is none of the change:
-it tells nothing of the try before it. Such a change ends as an UnknownOutcome.
+it tells nothing of the try before it. Such a change ends as an UnknownOutcome. Requests go by the name of a topic: once a try
+may have been carried out, no further one is sent to a topic that was created under the name since.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from raftlake.wire.api import ApiKey
 
 
 class Change:
-    """`what` names it in errors, as in "create topic 't'"."""
+    """`what` names it in errors, as in "create topic 't'". `topic`: the name of the one that is changed."""
 
-    def __init__(self, cluster: Cluster, what: str, deadline: Deadline) -> None:
+    def __init__(self, cluster: Cluster, what: str, deadline: Deadline, topic: str | None = None) -> None:
         self._cluster = cluster
         self._what = what
         self._deadline = deadline
+        self._topic = topic
+        #: The id of the topic as it was known before a try that may be done. None: no such topic was known.
+        self._topic_id: bytes | None = None
         self._backoff = Backoff(cluster.config.retry_backoff_ms, cluster.config.retry_backoff_ms_max)
         #: Whether a try that no answer decided was sent.
         self.may_be_done = False
@@ -30,11 +34,22 @@ class Change:
     async def ask(self, api_key: ApiKey, version: int, request: object) -> Any:
         """The answer of some node. NoReachableNode where none answers, and UnknownOutcome where the change may be done."""
         try:
-            answer, sent_before = await self._cluster.ask_any(api_key, version, request, self._deadline, changes=True)
+            if self._topic is not None and not self.may_be_done:
+                self._topic_id = await self._cluster.topic_id(self._topic, self._deadline)
+            if self.may_be_done:
+                await self._look()
+            answer, _ = await self._cluster.ask_any(
+                api_key, version, request, self._deadline, changes=True, before_repeating=self._look
+            )
         except (NoReachableNode, RequestRejected) as error:
             raise self.told(error) from None
-        self.may_be_done = self.may_be_done or sent_before
         return answer
+
+    async def _look(self) -> None:
+        """Before a try behind one that may be done: RequestRejected unless the name still means the same topic."""
+        self.may_be_done = True
+        if self._topic is not None and self._topic_id is not None:
+            await self._cluster.topic_with(self._topic, (), self._deadline, topic_id=self._topic_id, is_retry=True)
 
     async def pause_or_raise(self, code: ErrorCode, message: str) -> None:
         """After a refusal: wait to try again. Raises for one that does not pass, or when the time is over."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -124,10 +124,12 @@ class Cluster:
         deadline: Deadline,
         *,
         changes: bool = False,
-        avoid: Address | None = None,
+        before_repeating: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[Any, bool]:
         """The answer of the first node that gives one, and whether an earlier try may have been received. See `_ask_some`."""
-        answer, was_sent, _ = await self._ask_some(api_key, version, message, deadline, changes=changes, avoid=avoid)
+        answer, was_sent, _ = await self._ask_some(
+            api_key, version, message, deadline, changes=changes, before_repeating=before_repeating
+        )
         return answer, was_sent
 
     async def _ask_some(
@@ -138,14 +140,18 @@ class Cluster:
         deadline: Deadline,
         *,
         changes: bool = False,
+        before_repeating: Callable[[], Awaitable[None]] | None = None,
         avoid: Address | None = None,
     ) -> tuple[Any, bool, Address]:
         """The answer of the first node that gives one, whether an earlier try may have been received, and who answered.
 
         Raises NoReachableNode when none answers in time; for a request that changes something, UnknownOutcome if it was sent.
+        `before_repeating` is awaited before each try behind one that may have been received, and may raise.
         """
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
         errors: dict[str, str] = {}
+        # Nobody ends with the time of an operation that began before the outage, and shares this request.
+        began_at = self.now()
         was_sent = False
         # What only asks goes to another node soon, in case this one is paused; each round gives the nodes more time.
         patience_ms = self.config.attempt_timeout_ms if changes else self.config.stall_check_ms
@@ -155,6 +161,8 @@ class Cluster:
             for address in self.candidates(avoid):
                 try:
                     connection = await self._connect(address, connect_patience_ms)
+                    if was_sent and before_repeating is not None:
+                        await before_repeating()
                     answer = await self.request(connection, api_key, version, message, deadline, patience_ms)
                     self._was_reached = True
                     self._silent.pop(str(address), None)
@@ -165,7 +173,8 @@ class Cluster:
                     was_sent = was_sent or error.sent
                 if deadline.is_over():
                     break
-            if deadline.is_over() or deadline.elapsed_ms() > self.config.unreachable_ms(self._was_reached):
+            elapsed_ms = (self.now() - began_at) * 1000
+            if deadline.is_over() or elapsed_ms > self.config.unreachable_ms(self._was_reached):
                 if was_sent and changes:
                     told = f"{api_key.name} was sent, and no answer came within {deadline.elapsed_ms():.0f} ms"
                     raise unknown_outcome(told, "look whether it was, then decide")
@@ -199,10 +208,24 @@ class Cluster:
 
     async def topic(self, name: str, deadline: Deadline) -> Topic:
         """From the cache, or asked for; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when no node knows it within the grace."""
+        return self._cached(name) or await self.refresh_topic(name, deadline)
+
+    def _cached(self, name: str) -> Topic | None:
+        """As it was learned not too long ago."""
         cached = self._topics.get(name)
-        if cached is not None and self.now() - cached.learned_at < self.config.metadata_age_ms_max / 1000:
-            return cached
-        return await self.refresh_topic(name, deadline)
+        is_young = cached is not None and self.now() - cached.learned_at < self.config.metadata_age_ms_max / 1000
+        return cached if is_young else None
+
+    async def topic_id(self, name: str, deadline: Deadline) -> bytes | None:
+        """That of the topic which has the name, from the cache, or as one node that hears of a leader knows it. None where it
+        knows no such topic."""
+        try:
+            topic = self._cached(name) or (await self.topics(deadline, (name,))).get(name)
+        except RequestRejected as refused:
+            if refused.code is not ErrorCode.INVALID_TOPIC_EXCEPTION:
+                raise
+            return None
+        return None if topic is None else topic.topic_id
 
     async def topic_with(
         self,

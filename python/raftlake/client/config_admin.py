@@ -1,6 +1,7 @@
 """The configs of topics: changed (IncrementalAlterConfigs, KIP-339), and read for many topics at a time.
 
-A change that is sent twice ends as one that is sent once, so a lost answer is no reason to give up.
+A change that is sent twice ends as one that is sent once, so a lost answer is no reason to give up. The second try changes no
+topic that was created under the name meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ConfigAdmin:
         deadline = self._deadline(timeout_ms)
         request = alter_configs_request(topic, configs, delete)
         what = f"configs of topic {topic!r}"
-        change = Change(self._cluster, what, deadline)
+        change = Change(self._cluster, what, deadline, topic=topic)
         while True:
             answer = await change.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, ALTER_CONFIGS_VERSION, request)
             code, message = alter_configs_result(answer)

@@ -28,7 +28,7 @@ class LoopThread:
     def __init__(self, make_client: Callable[[], AsyncClient]) -> None:
         self.process_id = os.getpid()
         self.loop = _new_event_loop()
-        # The collector may end a stream, which submits its end, while this thread holds the lock.
+        # The collector may run a finalizer of the program, which submits work, while this thread holds the lock.
         self._lock = threading.RLock()
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="raftlake-client", daemon=True)
@@ -41,8 +41,13 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread, which must not wait for itself."""
-        return threading.current_thread() is self._thread
+        """Whether the caller runs in this thread, which must not wait for itself. The child of a fork has no such thread."""
+        return threading.current_thread() is self._thread and self.process_id == os.getpid()
+
+    def require_other_thread(self) -> None:
+        """RuntimeError where the caller runs in this thread."""
+        if self.is_current:
+            raise RuntimeError("a call in the client's own thread, as in a callback of a Future, would wait for itself")
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Hand work over. RuntimeError where nothing would ever do it."""
@@ -57,13 +62,16 @@ class LoopThread:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Hand work over, and wait for what it ends with."""
-        if self.is_current:
+        try:
+            self.require_other_thread()
+        except RuntimeError:
             work.close()
-            raise RuntimeError("a call in the client's own thread, as in a callback of a Future, would wait for itself")
+            raise
         return self._wait(self.submit(work))
 
     def stop(self) -> None:
         """End the work that is under way, and the thread. A second time nothing happens."""
+        self.require_other_thread()
         with self._lock:
             if self._is_stopped:
                 return

@@ -1,6 +1,7 @@
 """What is done with a topic's partitions: more of them are made, and their records deleted.
 
-For records each leader is asked for its own partitions. A request that is repeated finds its own work done.
+For records each leader is asked for its own partitions. A request that is repeated finds its own work done. It changes no topic
+that was created under the name meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from raftlake.client.change import Change
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Deadline
 from raftlake.client.errors import NoReachableNode
-from raftlake.client.routing import RETRIABLE, ask_leaders
+from raftlake.client.routing import ask_leaders
 from raftlake.client.types import Address, TopicDescription
 from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected, WireError, code_of, unknown_outcome
 from raftlake.wire.api import ApiKey
@@ -52,9 +53,10 @@ class PartitionAdmin:
             for each, result in results.items():
                 if not isinstance(result, ErrorCode):
                     begins[each] = result
-                # A refusal that passes decides this question, and not one before it whose answer was lost.
+                # A refusal decides this question, and not one before it whose answer was lost: settings change meanwhile. But
+                # an offset above the high watermark was above it before, too.
                 decides_it = each not in lost_before and result is not ErrorCode.REQUEST_TIMED_OUT
-                is_refused = decides_it or result not in RETRIABLE
+                is_refused = decides_it or result is ErrorCode.OFFSET_OUT_OF_RANGE
                 if is_refused or not isinstance(result, ErrorCode):
                     undecided.discard(each)
             return results
@@ -73,7 +75,7 @@ class PartitionAdmin:
         deadline = self._deadline(timeout_ms)
         remaining_ms = min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)
         request = create_partitions_request(topic, count, remaining_ms)
-        change = Change(self._cluster, f"{count} partitions for topic {topic!r}", deadline)
+        change = Change(self._cluster, f"{count} partitions for topic {topic!r}", deadline, topic=topic)
         while True:
             answer = await change.ask(ApiKey.CREATE_PARTITIONS, CREATE_PARTITIONS_VERSION, request)
             code, message = create_partitions_result(answer)

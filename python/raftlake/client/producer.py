@@ -94,11 +94,13 @@ class AsyncProducer:
                 partition = self.choose_partition(described, record)
             by_partition.setdefault(partition, []).append((place, record))
         built = [
-            ([place for place, _ in batch], self._sender(topic, partition), self._built([record for _, record in batch]))
+            (partition, [place for place, _ in batch], self._built([record for _, record in batch]))
             for partition, placed in by_partition.items()
             for batch in _split(placed)
         ]
-        return [(places, sender.submit(batch, len(places), deadline)) for places, sender, batch in built]
+        return [
+            (places, self._sender(topic, partition).submit(batch, len(places), deadline)) for partition, places, batch in built
+        ]
 
     async def append_batches(
         self,
@@ -120,11 +122,10 @@ class AsyncProducer:
     ) -> list[asyncio.Future[AppendResult]]:
         """As `append_batches`, but returns at once: one future per batch."""
         deadline = self._deadline(timeout_ms)
-        sender = self._sender(topic, partition)
-        # All are read before the first is sent.
+        # All are read before the first is sent. Without a batch that can be sent there is no sender, and no transaction.
         counted = [(batch, parse_header(batch).last_offset_delta + 1) for batch in batches]
         owned = [(batch if isinstance(batch, bytearray) else bytearray(batch), count) for batch, count in counted]
-        return [sender.submit(batch, count, deadline) for batch, count in owned]
+        return [self._sender(topic, partition).submit(batch, count, deadline) for batch, count in owned]
 
     def choose_partition(self, topic: Topic, record: NewRecord) -> int:
         """The record's own, or its key's, or the next one in turn."""

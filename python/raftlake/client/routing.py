@@ -69,8 +69,9 @@ async def ask_leaders(
             if address is not None:
                 by_leader.setdefault(address, []).append(partition)
         answers = await asyncio.gather(*(_ask_or_fail(ask, address, group, deadline) for address, group in by_leader.items()))
-        for answer in answers:
-            if changes and any(result in _MAY_BE_DONE or not isinstance(result, ErrorCode) for result in answer.values()):
+        for answer, was_sent in answers:
+            may_be_done = any(result in _MAY_BE_DONE or not isinstance(result, ErrorCode) for result in answer.values())
+            if changes and was_sent and may_be_done:
                 topic_id = topic.topic_id
             for partition, result in answer.items():
                 if not isinstance(result, ErrorCode):
@@ -88,8 +89,11 @@ async def ask_leaders(
         topic = await cluster.topic_with(topic_name, left, deadline, topic_id=topic_id, is_retry=True)
 
 
-async def _ask_or_fail(ask: Ask[T], address: Address, partitions: list[int], deadline: Deadline) -> Mapping[int, T | ErrorCode]:
+async def _ask_or_fail(
+    ask: Ask[T], address: Address, partitions: list[int], deadline: Deadline
+) -> tuple[Mapping[int, T | ErrorCode], bool]:
+    """The results, and whether the leader may have received the request."""
     try:
-        return await ask(address, partitions, deadline)
-    except Disconnected:
-        return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+        return await ask(address, partitions, deadline), True
+    except Disconnected as error:
+        return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION), error.sent

@@ -56,7 +56,11 @@ class Client:
         return _unpickled, (type(self), self._bootstrap_servers, self._settings)
 
     def close(self) -> None:
-        """Close every connection and stop the thread. Appends that were sent and not acknowledged end as UnknownOutcome."""
+        """Close every connection and stop the thread. Appends that were sent and not acknowledged end as UnknownOutcome.
+        RuntimeError in that thread, as in a callback of a Future: the client stays open."""
+        running = self._running
+        if running is not None:
+            running.require_other_thread()
         with self._lock:
             running, self._running, self._is_closed = self._running, None, True
         if running is not None and running.process_id == os.getpid():

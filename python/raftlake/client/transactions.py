@@ -10,6 +10,7 @@ the transaction stands where an earlier one is missing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from kio.static.primitive import i8, i16, i32Timedelta
 
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
-from raftlake.client.errors import Disconnected, KvConflict, NoReachableNode
+from raftlake.client.errors import Disconnected, KvConflict, NoReachableNode, closed_error
 from raftlake.client.lanes import ProducerId, ProducerIds
 from raftlake.client.producer import AsyncProducer
 from raftlake.client.protocol import INIT_PRODUCER_ID_VERSION
@@ -256,19 +257,29 @@ class AsyncTransactionalProducer(AsyncProducer):
         is_unknown = False
         while True:
             try:
+                if is_unknown:
+                    await backoff.pause(deadline)
                 await self._get_kv().txn({}, [ending], timeout_ms=deadline.remaining_ms())
                 return
             except UnknownOutcome:
                 is_unknown = True
-                if deadline.is_over():
+                if deadline.is_over() or self._is_closed:
                     raise
             except (RequestRejected, NoReachableNode, KvConflict) as error:
                 if not is_unknown:
                     raise
-                what = f"the end of the transaction was sent, and no answer decides (the last try ended with: {error})"
-                raise unknown_outcome(what, "read what is committed, then decide") from error
-            await backoff.pause(deadline)
+                raise _undecided(error) from error
+            except (asyncio.CancelledError, RuntimeError) as error:
+                # What is closed ends its calls so.
+                if not (is_unknown and self._is_closed):
+                    raise
+                raise _undecided(closed_error()) from error
 
     def _require_open(self) -> None:
         if self._is_ended:
             raise RequestRejected(ErrorCode.INVALID_TXN_STATE, "this transaction is ended: make another producer")
+
+
+def _undecided(error: Exception) -> UnknownOutcome:
+    what = f"the end of the transaction was sent, and no answer decides (the last try ended with: {error})"
+    return unknown_outcome(what, "read what is committed, then decide")

@@ -83,7 +83,15 @@ def test_a_place_that_cannot_be_written_is_an_error_of_the_machine(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("uri", "path"),
-    [("file:/a%20b/c", "/a b/c"), ("file:///a/b", "/a/b"), ("file://host/a", None), ("hdfs:///a", None), ("quorum:x", None)],
+    [
+        ("file:/a%20b/c", "/a b/c"),
+        ("file:///a/b", "/a/b"),
+        ("file://host/a", None),
+        ("hdfs:///a", None),
+        ("quorum:x", None),
+        ("file://[", None),
+        ("file:/a%00b", None),
+    ],
 )
 def test_paths_of_uris(uri: str, path: str | None) -> None:
     assert local_path(uri) == (None if path is None else Path(path))
@@ -236,3 +244,32 @@ def test_who_takes_the_checkpoint_all_the_time_keeps_it() -> None:
     kv.before = lambda number: kit.own(kv, str(MAIN), f"run {number}")
     with pytest.raises(WrongState, match="others took the checkpoint 100 times"):
         Ownership(Space(kv), MAIN, "told", "query", 0).take()
+
+
+def test_a_file_that_was_renamed_behind_a_lost_answer_keeps_its_content(tmp_path: Path) -> None:
+    """The put was applied. Its repetition is refused, since the file is elsewhere by then: nobody may take the blob away."""
+    kv = MemoryKv()
+    there = Location.parse("raftlake://orders/renamed/5.zip")
+    tools = kit.tools(kv)
+    ownership, _ = tools.own(MAIN, "told", "query")
+    writer = tools.writer(ownership, blobs=blobs(kv, tmp_path))
+    writer.make_directories(AT.parent)
+    putting = len(kv.transactions) + 1
+    kv.loses_answers = frozenset({putting})
+    found = kv.get
+
+    def get(key: str) -> KvEntry | None:
+        """Before the look somebody renames the directory."""
+        entry = found(key)
+        if key == AT.key and entry is not None:
+            kit.put(kv, there.key, entry.value or b"")
+            kit.remove(kv, AT.key)
+            return None
+        return entry
+
+    kv.get = get  # type: ignore[method-assign]
+    content = bytes(100_000)
+    with pytest.raises(WrongState, match="another program changes these files at the same time"):
+        writer.put(AT, content, over=0)
+    moved = found(there.key)
+    assert moved is not None and blobs(kv, None).content(there, Node.decode(there.key, moved.value or b"")) == content

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import checkpointkit as kit
 from checkpointkit import QUERY, MemoryKv
+from raftlake.checkpoints.blobs import INLINE_BYTES
 from raftlake.checkpoints.facts import list_checkpoints, show_checkpoint
 from raftlake.checkpoints.layout import Layout, data_files_of, is_after, log_json, offsets_of, problems, query_of, relocated
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.mark import Mark, uuid_of
-from raftlake.errors import WrongState
+from raftlake.checkpoints.node import Kind, Node
+from raftlake.errors import ErrorCode, InvalidInput, RequestRejected, WrongState
 
 MAIN = "raftlake://orders/main"
 
@@ -196,3 +202,110 @@ def test_an_odd_owner_key_of_one_checkpoint_hides_no_other(since_ms: int) -> Non
         ("a-run", "2023-11-14T22:13:20Z"),
     ]
     assert show_checkpoint(kit.tools(kv), Location.parse("raftlake://a/one"))["owner"]["run"] == "r"
+
+
+# --- keys of somebody else -------------------------------------------------------------------------------------------
+
+THEIRS = "raftlake://theirs/file/metadata"
+DEEP = b"[" * 60_000
+
+
+def listed_beside(value: bytes, kv: MemoryKv | None = None) -> list[dict[str, Any]]:
+    """What is listed where such a value stands under a name that a checkpoint could have."""
+    kv = kv or MemoryKv()
+    kit.write(kv, MAIN, kit.stateless(1))
+    kit.put(kv, Location.parse(THEIRS).key, value)
+    rows = list_checkpoints(kit.tools(kv), None)
+    assert rows[0]["path"] == MAIN
+    return rows
+
+
+def blob(uri: object, content: bytes = b"any", **facts: object) -> bytes:
+    return Node(Kind.BLOB, {**Node.blob(1, "x", "", content).facts, "blob": {"uri": uri}, **facts}).encode()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("file://[", "http://[/x", "file:/tmp/a%00b", "file:/tmp", "file:/nowhere/x", "", 7),
+        *("quorum:a topic!/0/0-0/1x1/id", f"quorum:{'t' * 250}/0/0-0/1x1/id", "quorum:t/0/0-0/1x1/id"),
+    ],
+)
+def test_a_key_of_somebody_else_with_an_odd_uri_ends_no_list(uri: object) -> None:
+    assert len(listed_beside(blob(uri))) == 1
+
+
+def head_of(kind: Kind, text: bytes) -> bytes:
+    return struct.pack(">BcI", 1, kind.value, len(text)) + text
+
+
+@pytest.mark.parametrize("uri", ["file:/\ud800", "quorum:t/0/0-0/1x1/\ud800"])
+def test_half_a_character_in_a_uri_ends_no_list(uri: str) -> None:
+    text = json.dumps({**Node.blob(1, "x", "", b"any").facts, "blob": {"uri": uri}}).encode()
+    assert Node.decode("k", head_of(Kind.BLOB, text)).uri.endswith("?")
+    assert len(listed_beside(head_of(Kind.BLOB, text))) == 1
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT])
+def test_a_topic_that_cannot_be_read_ends_no_list(code: ErrorCode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a name of two dots, and for offsets that the tier does not give in time."""
+    kv = MemoryKv()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RequestRejected(code)
+
+    monkeypatch.setattr(kit.logs(kv), "read", refuse)
+    assert len(listed_beside(blob("quorum:../0/0-0/1x1/id"), kv)) == 1
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    """Who opens one waits for whoever writes into it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    kept = os.open(pipe, os.O_RDWR)  # A program that opens it does not wait for ever.
+    try:
+        os.write(kept, kit.metadata() + b"and more")
+        value = blob(f"file:{pipe}", kit.metadata())
+        with pytest.raises(WrongState, match=r"has its content at .*/pipe, which is no file"):
+            kit.tools(MemoryKv()).blobs().content(Location.parse(THEIRS), Node.decode("k", value))
+        assert len(listed_beside(value)) == 1
+    finally:
+        os.close(kept)
+
+
+@pytest.mark.parametrize(("size", "is_listed"), [(INLINE_BYTES - 1, True), (INLINE_BYTES, True), (INLINE_BYTES + 1, False)])
+def test_only_a_small_blob_is_read_for_the_list(size: int, is_listed: bool, tmp_path: Path) -> None:
+    content = kit.metadata().ljust(size)
+    (tmp_path / "blob").write_bytes(content)
+    rows = listed_beside(blob(f"file:{tmp_path}/blob", content))
+    assert [row["path"] for row in rows[1:]] == ["raftlake://theirs/file"] * is_listed
+
+
+@pytest.mark.parametrize("said", [-(10**30), -5, -1, 0, 2, 4])
+def test_of_a_file_no_more_is_read_than_its_key_says(said: int, tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(b"any")
+    assert len(listed_beside(blob(f"file:{tmp_path}/blob", length=said))) == 1
+    read = kit.tools(MemoryKv()).blobs().content
+    with pytest.raises(InvalidInput, match=rf"it has {min(3, max(0, said) + 1)} bytes of content and says {said}"):
+        read(Location.parse(THEIRS), Node.decode("k", blob(f"file:{tmp_path}/blob", length=said)))
+
+
+@pytest.mark.parametrize("value", [Node.inline(1, DEEP).encode(), head_of(Kind.INLINE, DEEP)])
+def test_json_of_any_depth_ends_no_list(value: bytes) -> None:
+    assert len(listed_beside(value)) == 1
+    assert log_json(b"v1\n" + DEEP) == {} and offsets_of(b"v1\n{}\n" + DEEP) == {"0": DEEP.decode()}
+    assert query_of(DEEP) is None is Mark.decode(DEEP)
+
+
+def test_half_a_character_in_a_mark_can_be_printed() -> None:
+    mark = b'{"doing":"delete","query":"\\ud800","told":"x\\ud800","before":""}'
+    (_, row) = listed_beside(Node.inline(1, mark).encode())
+    assert (row["query"], row["brokenOff"]) == ("?", "x?")
+    "".join(map(str, row.values())).encode()
+
+
+@pytest.mark.parametrize("value", [DEEP, b'{"id":7,"query":"q"}', b'{"id":["\\ud800"],"query":"q"}', b"no"])
+def test_an_odd_key_of_a_changelog_is_none(value: bytes) -> None:
+    kv = MemoryKv()
+    kit.put(kv, Location.parse(MAIN).changelog_key, value)
+    assert kit.tools(kv).changelog_of(Location.parse(MAIN), "q") is None

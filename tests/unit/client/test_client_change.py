@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,9 +14,10 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from kio.schema.errors import ErrorCode as KioError
 from kio.static.primitive import i8
 
-from clientkit import DROP, FakeQuorum, run
-from clientkit_answers import NO_THROTTLE
+from clientkit import DROP, FakePartition, FakeQuorum, run
+from clientkit_answers import NO_THROTTLE, metadata
 from raftlake.client import AsyncClient, NoReachableNode
+from raftlake.client.protocol import metadata_request
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
 
@@ -138,5 +139,150 @@ def test_a_topic_whose_nodes_go_before_it_has_leaders_was_created() -> None:
                 UnknownOutcome, match=r"topic 't' was created, but no node answers any more .*describe the topic"
             ):
                 await client.create_topic("t")
+
+    run(test())
+
+
+@pytest.mark.parametrize("operation", [OPERATIONS[0], OPERATIONS[2]], ids=lambda operation: operation.key.name)
+@pytest.mark.parametrize("told", [KioError.unknown_topic_or_partition, KioError.invalid_topic_exception])
+def test_a_topic_that_other_nodes_do_not_know_yet_was_created(operation: Operation, told: KioError) -> None:
+    """The creation, or the growth, was acknowledged shortly before the time was over."""
+
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=400) as client:
+            quorum.add_topic("t")
+
+            def done(*_: object) -> Any:
+                quorum.topics.clear()
+                return operation.answer(KioError.none)
+
+            def lagging(_: object, message: Any) -> Any:
+                answer = metadata(quorum, quorum.nodes[1], message)
+                return answer if quorum.topics else replace(answer, topics=[replace(answer.topics[0], error_code=told)])
+
+            for node in quorum.nodes.values():
+                node.standing[operation.key] = done
+                node.standing[ApiKey.METADATA] = lagging
+            with pytest.raises(UnknownOutcome, match=r"topic 't' was created, but .*describe the topic before you use it"):
+                await operation.call(client)
+
+    run(test())
+
+
+# --- a topic that is created again under the name ---
+
+BY_NAME = OPERATIONS[2:]
+of_each_by_name = pytest.mark.parametrize("operation", BY_NAME, ids=lambda operation: operation.key.name)
+
+
+class Named(FakeQuorum):
+    """Nodes that change the topic which has the name, and note which one that was."""
+
+    def __init__(self, operation: Operation, nodes: int = 1) -> None:
+        super().__init__(nodes)
+        self.operation = operation
+        self.changed: list[bytes] = []
+        for node in self.nodes.values():
+            node.standing[operation.key] = lambda *_: self.done()
+
+    def done(self, code: KioError = KioError.none) -> Any:
+        self.changed.append(self.topics["t"].topic_id)
+        self.topics["t"].partitions += [FakePartition() for _ in range(3 - len(self.topics["t"].partitions))]
+        return self.operation.answer(code)
+
+    def count(self, key: ApiKey) -> int:
+        return sum(node.count(key) for node in self.nodes.values())
+
+
+@of_each_by_name
+@pytest.mark.parametrize("is_cached", [True, False])
+@pytest.mark.parametrize("first", [KioError.request_timed_out, None], ids=["timed out", "lost"])
+def test_a_change_that_comes_once_more_leaves_the_next_topic_alone(
+    operation: Operation, is_cached: bool, first: KioError | None
+) -> None:
+    async def test() -> None:
+        async with Named(operation, 2) as quorum, AsyncClient(quorum.bootstrap, unknown_topic_grace_ms=50) as client:
+            old = quorum.add_topic("t").topic_id
+            if is_cached:
+                await client.describe_topic("t")
+
+            def done(*_: object) -> Any:
+                quorum.done()
+                quorum.add_topic("t")
+                for node in quorum.nodes.values():
+                    node.standing[operation.key] = lambda *_: quorum.done()
+                return DROP if first is None else operation.answer(first)
+
+            for node in quorum.nodes.values():
+                node.standing[operation.key] = done
+            with pytest.raises(UnknownOutcome, match=r"'t'.* was sent, .*deleted and created again"):
+                await operation.call(client)
+            assert quorum.changed == [old]
+            # A further call is one about the new topic.
+            await operation.call(client)
+            assert quorum.changed == [old, quorum.topics["t"].topic_id]
+
+    run(test())
+
+
+@of_each_by_name
+@pytest.mark.parametrize("losses", [1, 2])
+def test_a_change_that_comes_once_more_is_made_where_the_topic_is_the_same(operation: Operation, losses: int) -> None:
+    async def test() -> None:
+        async with Named(operation) as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            for _ in range(losses):
+                quorum.nodes[1].once(operation.key, lambda *_: DROP)
+            await operation.call(client)
+            assert quorum.changed == [quorum.topics["t"].topic_id]
+
+    run(test())
+
+
+@of_each_by_name
+def test_a_first_try_goes_to_the_topic_that_there_is(operation: Operation) -> None:
+    """The client knew an older one. So it is also for a second try, where the first one certainly changed nothing."""
+
+    async def test() -> None:
+        async with Named(operation) as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            await client.describe_topic("t")
+            quorum.add_topic("t")
+            quorum.nodes[1].once(operation.key, lambda *_: operation.answer(KioError.not_controller))
+            await operation.call(client)
+            assert quorum.changed == [quorum.topics["t"].topic_id]
+
+    run(test())
+
+
+@of_each_by_name
+def test_a_topic_that_is_known_is_not_asked_for_before_a_change(operation: Operation) -> None:
+    async def test() -> None:
+        async with Named(operation) as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            asked: list[int] = []
+            quorum.nodes[1].standing[operation.key] = lambda *_: (asked.append(quorum.count(ApiKey.METADATA)), quorum.done())[1]
+            await operation.call(client)
+            await operation.call(client)
+            assert asked[0] == 1 and asked[1] == asked[0] + (operation.key is ApiKey.CREATE_PARTITIONS)
+
+    run(test())
+
+
+@of_each_by_name
+@pytest.mark.parametrize("told", [KioError.unknown_topic_or_partition, KioError.invalid_topic_exception])
+def test_a_change_of_a_topic_that_metadata_does_not_know_is_asked_for_all_the_same(
+    operation: Operation, told: KioError
+) -> None:
+    """The node asks the leader, and may know more."""
+
+    async def test() -> None:
+        async with Named(operation) as quorum, AsyncClient(quorum.bootstrap) as client:
+            answer = metadata(quorum, quorum.nodes[1], metadata_request(["t"]))
+            answer = replace(answer, topics=[replace(answer.topics[0], error_code=told)])
+            quorum.nodes[1].once(ApiKey.METADATA, lambda *_: answer)
+            quorum.add_topic("t")
+            await operation.call(client)
+            assert len(quorum.changed) == 1
 
     run(test())

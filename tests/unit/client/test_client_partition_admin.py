@@ -100,15 +100,54 @@ def test_a_deletion_that_no_answer_decides_is_an_unknown_outcome(answer: KioErro
     run(test())
 
 
-def test_a_deletion_that_was_refused_behind_a_lost_answer_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("refusal", "expected", "told"),
+    [
+        # The topic may have got that policy behind the deletion.
+        (KioError.policy_violation, UnknownOutcome, r"POLICY_VIOLATION: t-0: .*cleanup.policy=compact; set it to"),
+        # What is above the high watermark was above it before.
+        (KioError.offset_out_of_range, RequestRejected, r"OFFSET_OUT_OF_RANGE: t-0"),
+    ],
+)
+def test_a_refusal_decides_a_deletion_whose_answer_was_lost_only_where_it_was_refused_then_too(
+    refusal: KioError, expected: type[Exception], told: str
+) -> None:
     async def test() -> None:
         async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
             quorum.add_topic("t")
             node = quorum.nodes[1]
             node.once(ApiKey.DELETE_RECORDS, lambda _, message: DROP)
+            node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, refusal)
+            with pytest.raises(expected, match=told):
+                await client.delete_records("t", {0: 3}, timeout_ms=2_000)
+
+    run(test())
+
+
+def test_a_deletion_that_was_refused_each_time_is_refused() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            node = quorum.nodes[1]
+            node.once(ApiKey.DELETE_RECORDS, lambda _, message: deleted(message, KioError.not_leader_or_follower))
             node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, KioError.policy_violation)
             with pytest.raises(RequestRejected, match=r"POLICY_VIOLATION: t-0: .*cleanup.policy=compact; set it to"):
                 await client.delete_records("t", {0: 3}, timeout_ms=2_000)
+
+    run(test())
+
+
+def test_a_deletion_that_could_not_be_sent_is_one_of_the_topic_that_there_is() -> None:
+    """The client knew an older topic, whose leader is down."""
+
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap, unknown_topic_grace_ms=50) as client:
+            quorum.add_topic("t", leader_id=2)
+            await client.append("t", b"old")
+            quorum.add_topic("t", leader_id=1)
+            await quorum.nodes[2].stop()
+            quorum.nodes[1].standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message)
+            assert await client.delete_records("t", {0: 3}) == {0: 3}
 
     run(test())
 

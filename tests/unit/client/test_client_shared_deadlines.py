@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode as KioError
@@ -270,3 +271,42 @@ def test_an_id_is_asked_for_once_and_kept() -> None:
         assert await much == await ids.shared(0, Deadline(0)) != await ids.shared(1, Deadline(MUCH_MS))
 
     outage_test(test)
+
+
+def test_callers_without_any_node_share_one_search_for_it() -> None:
+    """Each began anew when the one before had failed, and twenty ended one after the other."""
+
+    async def test(quorum: FakeQuorum, client: AsyncClient) -> None:
+        await quorum.nodes[1].stop()
+        searches, search = [], client._cluster._ask_metadata
+
+        def counted(*arguments: Any) -> Any:
+            searches.append(arguments)
+            return search(*arguments)
+
+        client._cluster._ask_metadata = counted  # type: ignore[method-assign]
+        calls = await begun(*(client.append("t", b"v", timeout_ms=MUCH_MS) for _ in range(20)))
+        for call in calls:
+            with pytest.raises(NoReachableNode):
+                await asyncio.wait_for(call, 5)
+        assert len(searches) == 1
+
+    outage_test(test, unreachable_timeout_ms=200, stall_check_ms=50)
+
+
+def test_an_operation_that_began_long_before_an_outage_ends_nobody_in_it() -> None:
+    """`unreachable_timeout_ms` is the time without a node, and not that of an operation which began before."""
+
+    async def test(quorum: FakeQuorum, client: AsyncClient) -> None:
+        old = Deadline(MUCH_MS)
+        old._started -= 10
+        await quorum.nodes[1].stop()
+        began_at = asyncio.get_running_loop().time()
+        new = Deadline(MUCH_MS)
+        calls = [asyncio.create_task(client._cluster.refresh_topic("t", deadline)) for deadline in (old, new)]
+        for call in calls:
+            with pytest.raises(NoReachableNode):
+                await asyncio.wait_for(call, 5)
+            assert asyncio.get_running_loop().time() - began_at >= 0.2
+
+    outage_test(test, unreachable_timeout_ms=200, stall_check_ms=50)

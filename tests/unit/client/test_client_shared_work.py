@@ -24,12 +24,22 @@ class Work:
         self.begun.append(ending)
         return await ending
 
-    async def caller(self, timeout_ms: float, key: str = "k") -> asyncio.Task[int]:
-        """A caller that waits by now."""
-        task = asyncio.create_task(self.shared.result(key, self._work, Deadline(timeout_ms)))
+    async def caller(self, timeout: float | Deadline, key: str = "k") -> asyncio.Task[int]:
+        """A caller that waits by now. `timeout` is in ms."""
+        deadline = timeout if isinstance(timeout, Deadline) else Deadline(timeout)
+        task = asyncio.create_task(self.shared.result(key, self._work, deadline))
         for _ in range(3):
             await asyncio.sleep(0)
         return task
+
+
+class Told(Deadline):
+    """Is over when the test says so."""
+
+    is_told = False
+
+    def is_over(self) -> bool:
+        return self.is_told
 
 
 REFUSED = RequestRejected(ErrorCode.REQUEST_TIMED_OUT, "its time was over")
@@ -63,21 +73,25 @@ def test_nobody_waits_longer_than_its_own_time() -> None:
     run(test())
 
 
-def test_who_has_time_left_begins_anew_where_the_work_of_another_caller_failed() -> None:
+def test_who_has_time_left_begins_anew_where_the_work_of_another_caller_had_none_left() -> None:
     async def test() -> None:
         work = Work()
-        first, second, third = [await work.caller(20_000) for _ in range(3)]
+        deadlines = [Told(20_000) for _ in range(4)]
+        first, second, third, fourth = [await work.caller(deadline) for deadline in deadlines]
+        deadlines[0].is_told = True
         work.begun[0].set_exception(REFUSED)
         with pytest.raises(RequestRejected):
             await first
         await work.caller(20_000)
-        assert len(work.begun) == 2 and not second.done() and not third.done(), "the two share the new work"
+        assert len(work.begun) == 2 and not third.done() and not fourth.done(), "they share the new work"
+        deadlines[1].is_told = True
         work.begun[1].set_exception(REFUSED)
         with pytest.raises(RequestRejected):
             await second
         await work.caller(20_000)
+        assert len(work.begun) == 3
         work.begun[2].set_result(7)
-        assert await third == 7
+        assert [await third, await fourth] == [7, 7]
 
     run(test())
 
@@ -118,5 +132,23 @@ def test_what_is_closed_ends_its_callers_and_begins_nothing() -> None:
             with pytest.raises(RequestRejected, match="closed"):
                 await caller
         assert len(work.begun) == 1
+
+    run(test())
+
+
+def test_all_who_wait_share_a_failure_that_was_no_want_of_time() -> None:
+    """Where no node answers, each began anew, and twenty callers ended one after the other."""
+
+    async def test() -> None:
+        work = Work()
+        callers = [await work.caller(20_000) for _ in range(5)]
+        work.begun[0].set_exception(REFUSED)
+        for caller in callers:
+            with pytest.raises(RequestRejected):
+                await caller
+        assert len(work.begun) == 1
+        later = await work.caller(20_000)
+        work.begun[1].set_result(7)
+        assert await later == 7
 
     run(test())

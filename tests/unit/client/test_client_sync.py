@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import gc
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -37,6 +40,10 @@ def quorum() -> Iterator[FakeQuorum]:
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+def batch_of(value: bytes) -> bytearray:
+    return build_batch([Record(value=value)], timestamp_ms=1)
 
 
 def test_everything_an_ordinary_program_needs(quorum: FakeQuorum) -> None:
@@ -372,18 +379,60 @@ def test_a_stream_that_the_collector_finds_in_the_loops_thread_holds_it_up_for_n
 
 
 def test_a_stream_may_end_while_work_is_handed_over(quorum: FakeQuorum) -> None:
-    """The collector comes at any time, also in a thread that hands work over."""
+    """The collector comes at any time, also in a thread that hands work over. A callback of the loop waits for that thread."""
+    with Client(quorum.bootstrap) as client:
+        client.append("t", "v")
+        producer = client.producer()
+        producer.append("t", "w")
+        stream = client.stream("t", start=EARLIEST)
+        next(stream)
+        running, _ = client._reach()
+        reached = threading.Event()
+
+        def callback() -> None:
+            reached.set()
+            producer.submit_batches("t", 0, [batch_of(b"x")])
+
+        def close() -> None:
+            with running._lock:
+                running.loop.call_soon_threadsafe(callback)
+                assert reached.wait(10)
+                stream.close()  # type: ignore[attr-defined]
+
+        assert Caller(close).outcome() is None
+        assert isinstance(producer.append("t", "y"), AppendResult)
+
+
+def test_a_finalizer_of_the_program_may_hand_work_over_while_work_is_handed_over(quorum: FakeQuorum) -> None:
+    with Client(quorum.bootstrap) as client:
+        producer = client.producer()
+        running, _ = client._reach()
+
+        def submit() -> object:
+            with running._lock:
+                return producer.submit_batches("t", 0, [batch_of(b"v")])
+
+        outcome = Caller(submit).outcome()
+        assert isinstance(outcome, concurrent.futures.Future) and outcome.result(10)[0].offset == 0
+
+
+def test_a_stream_that_is_left_is_closed_on_its_loop(quorum: FakeQuorum) -> None:
     with Client(quorum.bootstrap) as client:
         client.append("t", "v")
         stream = client.stream("t", start=EARLIEST)
         next(stream)
         running, _ = client._reach()
 
-        def close() -> None:
-            with running._lock:
-                stream.close()  # type: ignore[attr-defined]
+        async def others() -> int:
+            """Tasks that fetch for the stream, and further ones."""
+            return len(asyncio.all_tasks()) - 1
 
-        assert Caller(close).outcome() is None
+        assert running.call(others()) > 0
+        stream.close()  # type: ignore[attr-defined]
+        for _ in range(1000):
+            if running.call(others()) == 0:
+                return
+        raise AssertionError("the stream fetches on, and nobody reads it")
 
 
 def test_a_call_in_the_loops_thread_is_an_error_and_no_wait(quorum: FakeQuorum) -> None:
@@ -398,3 +447,68 @@ def test_a_call_in_the_loops_thread_is_an_error_and_no_wait(quorum: FakeQuorum) 
         outcome = caller.outcome()
         assert isinstance(outcome, RuntimeError) and "wait for itself" in str(outcome)
         assert client.append("t", "x").offset == 0
+
+
+def test_a_fork_in_the_loops_thread_has_no_such_thread_in_the_child(quorum: FakeQuorum) -> None:
+    with Client(quorum.bootstrap) as client:
+        running, _ = client._reach()
+
+        async def forked() -> tuple[str, str]:
+            return in_a_child(lambda: running.call(asyncio.sleep(0))), in_a_child(client.close)
+
+        refused, closed = running.submit(forked()).result(30)
+        assert "make a new one" in refused and closed == ""
+
+
+def test_close_in_the_loops_thread_is_an_error_and_the_client_goes_on(quorum: FakeQuorum) -> None:
+    client = Client(quorum.bootstrap)
+    producer = client.producer()
+    held = threading.Event()
+    quorum.nodes[1].once(ApiKey.PRODUCE, lambda *_: held.wait(10) and None)
+    told: concurrent.futures.Future[object] = concurrent.futures.Future()
+
+    def callback(_: object) -> None:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="wait for itself"):
+                client.close()
+        told.set_result(threading.current_thread())
+
+    future = producer.submit_batches("t", 0, [batch_of(b"v")])
+    future.add_done_callback(callback)
+    held.set()
+    assert told.result(10) is not threading.current_thread()
+    assert client.append("t", "w").offset == 1
+    client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        client.append("t", "x")
+
+
+LEAVING = """
+import asyncio, sys, threading
+from clientkit import FakeQuorum
+from raftlake.client import EARLIEST, Client
+
+loop = asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+quorum = FakeQuorum(1)
+quorum.add_topic("t")
+asyncio.run_coroutine_threadsafe(quorum.__aenter__(), loop).result()
+client = Client(quorum.bootstrap)
+client.append("t", b"v")
+stream = client.stream("t", start=EARLIEST)
+assert next(stream).value == b"v"
+"""
+
+
+@pytest.mark.parametrize("last", ["", "client.close()", "held = [stream]; held.append(held)"], ids=["open", "closed", "cycle"])
+def test_a_program_that_leaves_a_stream_in_a_global_variable_ends(last: str) -> None:
+    """The interpreter ends the stream when threads run no more."""
+    path = os.pathsep.join(sys.path)
+    ended = subprocess.run(
+        [sys.executable, "-c", LEAVING + last],
+        timeout=20,
+        check=False,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")

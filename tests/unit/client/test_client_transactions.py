@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import struct
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -18,9 +21,9 @@ from kio.static.primitive import TZAware, i16, i32, i32Timedelta
 
 from clientkit import DROP, FakeQuorum, produced, run
 from clientkit_answers import NO_THROTTLE
-from clientkit_kv import Front
-from raftlake.client import AsyncClient, EndTxn, KvConflict, NoReachableNode, OpenTransaction
-from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+from clientkit_kv import Front, Silence
+from raftlake.client import AsyncClient, EndTxn, KvConflict, NewRecord, NoReachableNode, OpenTransaction, loop_thread
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WireError
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import iterate_headers
 
@@ -236,6 +239,32 @@ def test_nothing_is_ended_where_nothing_was_appended() -> None:
     run(test())
 
 
+NOTHING: dict[str, Callable[[Any], Any]] = {
+    "record": lambda producer: producer.append("t", NewRecord(value=b"v", timestamp_ms=1 << 70)),
+    "records": lambda producer: producer.append_many("t", [NewRecord(value=b"v", timestamp_ms=1 << 70)]),
+    "no batch": lambda producer: producer.append_batches("t", 0, [b"no batch"]),
+    "no records": lambda producer: producer.append_many("t", []),
+    "no batches": lambda producer: producer.append_batches("t", 0, []),
+}
+
+
+@pytest.mark.parametrize("append", NOTHING.values(), ids=NOTHING)
+def test_an_append_that_sends_nothing_leaves_nothing_to_end(append: Callable[[Any], Any]) -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            producer = client.transactional_producer("mine")
+            await producer.begin()
+            with contextlib.suppress(struct.error, WireError):
+                await append(producer)
+            assert not producer.has_begun
+            await producer.abort()
+            with pytest.raises(RequestRejected, match="nothing was appended"):
+                await producer.commit()
+
+    run(test())
+
+
 def test_an_end_without_an_answer_is_sent_again() -> None:
     async def test() -> None:
         async with Coordinated() as quorum, Front() as front, AsyncClient(quorum.bootstrap) as client:
@@ -354,5 +383,90 @@ def test_what_is_decided_is_waited_for_until_all_partitions_know() -> None:
             assert [len(message.transactional_ids) for message in quorum.asked] == [4, 1, 1]
             quorum.slow_looks = 1_000_000
             assert not await client.settle_transactions(["slow"], timeout_ms=20)
+
+    run(test())
+
+
+# --- an end, and a client that is closed meanwhile ---
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_that_was_sent_is_unknown_when_its_client_is_closed(commit: bool) -> None:
+    """`Client.close` cancels what has no outcome a few turns later."""
+
+    async def test() -> None:
+        async with Coordinated() as quorum, Front() as front, AsyncClient(quorum.bootstrap) as client:
+            for node in quorum.nodes.values():
+                node.http_listener = f"127.0.0.1:{front.port}"
+            quorum.add_topic("t")
+            producer = client.transactional_producer("mine")
+            await producer.append("t", b"one")
+            front.answers = [Silence()]
+            ending = asyncio.create_task((producer.commit if commit else producer.abort)())
+            while not front.requests:
+                await asyncio.sleep(0)
+            await client.close()
+            for _ in range(loop_thread._LAST_TURNS):
+                await asyncio.sleep(0)
+            assert ending.done() and isinstance(ending.exception(), UnknownOutcome)
+
+    run(test())
+
+
+async def in_the_pause(client: AsyncClient, producer: Any) -> asyncio.Task[None]:
+    """A commit whose first try had no answer, and that waits for its second one."""
+    kv, tries, txn = client.kv, [], client.kv.txn
+
+    async def lost_first(*arguments: Any, **options: Any) -> int:
+        tries.append(arguments)
+        if len(tries) == 1:
+            raise UnknownOutcome("sent")
+        return await txn(*arguments, **options)
+
+    kv.txn = lost_first  # type: ignore[method-assign]
+    ending = asyncio.create_task(producer.commit())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(tries) == 1 and not ending.done()
+    return ending
+
+
+@pytest.mark.parametrize("how", ["closed", "cancelled", "closed and cancelled"])
+def test_an_end_between_two_tries_is_unknown_when_its_client_is_closed(how: str) -> None:
+    """Who cancels the call itself has it cancelled."""
+
+    async def test() -> None:
+        settings = {"retry_backoff_ms": 400, "retry_backoff_ms_max": 400}
+        async with Coordinated() as quorum, Front() as front, AsyncClient(quorum.bootstrap, **settings) as client:
+            for node in quorum.nodes.values():
+                node.http_listener = f"127.0.0.1:{front.port}"
+            quorum.add_topic("t")
+            producer = client.transactional_producer("mine")
+            await producer.append("t", b"one")
+            ending = await in_the_pause(client, producer)
+            if how != "cancelled":
+                await client.close()
+            if how != "closed":
+                ending.cancel()
+            await asyncio.wait([ending], timeout=5)
+            if how == "cancelled":
+                assert ending.cancelled()
+            else:
+                assert isinstance(ending.exception(), UnknownOutcome) and "this client is closed" in str(ending.exception())
+            assert front.requests == []
+
+    run(test())
+
+
+def test_an_end_that_was_not_sent_is_not_unknown_when_its_client_is_closed() -> None:
+    async def test() -> None:
+        async with Coordinated() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            producer = client.transactional_producer("mine")
+            await producer.append("t", b"one")
+            _ = client.kv
+            await client.close()
+            with pytest.raises((RuntimeError, RequestRejected, NoReachableNode), match=r"closed|no reachable|http\.listener"):
+                await producer.commit(timeout_ms=300)
 
     run(test())

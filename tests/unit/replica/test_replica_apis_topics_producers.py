@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import uuid
 from typing import Any
 
 import pytest
@@ -359,3 +360,76 @@ def test_a_topic_that_is_there_again_while_its_spoilt_key_is_deleted_is_left_alo
     assert _delete(cluster, node, "t") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     cluster.run(1000)
     assert [each.names.topic("t") for each in cluster.nodes.values()] == [topic] * 3
+
+
+# --- a topic that is deleted at a node that has not applied its creation ---
+
+
+def _created_unseen(cluster: Cluster, name: str = "t") -> tuple[Topic, ReplicaNode]:
+    """A topic that its leader has created, and a follower that does not know it yet."""
+    leader, follower = cluster.leader(), cluster.followers()[0]
+    leader.topics.create(name, 1, {}, lambda *_: None)
+    cluster.run(1000, until=lambda: leader.names.topic(name) is not None)
+    topic = leader.names.topic(name)
+    assert topic is not None and follower.names.topic(name) is None
+    return topic, follower
+
+
+def _deletions(cluster: Cluster, node: ReplicaNode, *asked: str | bytes) -> list[int]:
+    """What one request is answered that names topics by their names or their ids."""
+    schema = _schema("delete_topics", 6)
+    states = [
+        schema.DeleteTopicState(name=each, topic_id=None)
+        if isinstance(each, str)
+        else schema.DeleteTopicState(name=None, topic_id=uuid.UUID(bytes=each))
+        for each in asked
+    ]
+    request = schema.DeleteTopicsRequest(topics=tuple(states), timeout=_timeout())
+    answer = cluster.ask(node, ApiKey.DELETE_TOPICS, request, version=6, wait_ms=20_000)
+    return [int(result.error_code) for result in answer.responses]
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_a_node_that_lags_deletes_a_topic_that_it_does_not_know_yet(by_id: bool) -> None:
+    """It said "unknown". A client whose first try was lost took that for its own work, and the topic stood."""
+    cluster = Cluster()
+    topic, follower = _created_unseen(cluster)
+    asked = topic.topic_id if by_id else "t"
+    assert _deletions(cluster, follower, asked) == [ErrorCode.NONE]
+    cluster.run(1000)
+    assert all(node.names.topic("t") is None for node in cluster.nodes.values())
+    gone = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert _deletions(cluster, follower, asked) == [gone]
+
+
+def test_a_node_that_lags_tells_of_each_topic_of_a_request_in_its_place() -> None:
+    cluster = Cluster()
+    cluster.create_topic("known")
+    topic, follower = _created_unseen(cluster)
+    assert _deletions(cluster, follower, "never-there", topic.topic_id, "known", "t", bytes(15) + b"1") == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
+
+
+def test_a_node_that_lags_leaves_the_next_topic_of_a_name_alone() -> None:
+    cluster = Cluster()
+    (old,) = cluster.create_topic("t")
+    assert _delete(cluster, cluster.leader(), "t") == ErrorCode.NONE
+    cluster.run(1000)
+    topic, follower = _created_unseen(cluster)
+    assert _deletions(cluster, follower, old.topic_id) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert cluster.leader().names.topic("t") == topic
+
+
+def test_a_node_that_cannot_ask_the_leader_does_not_say_that_a_topic_is_unknown() -> None:
+    cluster = Cluster()
+    topic, follower = _created_unseen(cluster)
+    cluster.cut(follower.config.node_id, *(node for node in cluster.voters if node != follower.config.node_id))
+    assert _deletions(cluster, follower, topic.topic_id, "t") == [ErrorCode.NOT_CONTROLLER] * 2
+    cluster.heal()
+    cluster.run(3000)
+    assert follower.names.topic("t") == topic

@@ -13,11 +13,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.ports.peer_rpcs import ReadOffsetResult
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error
 from raftlake.replica.apis.configs import surroundings, topic_configs
 from raftlake.replica.config import ClientContext
 from raftlake.replica.configs.changes import replaced
-from raftlake.replica.hosting.topics import NO_LEADER_YET, require_name
+from raftlake.replica.hosting.topics import NO_LEADER_YET, NOTHING_CHANGED, require_name
 from raftlake.replica.refused_for_good import CREATE, DELETE_TOPIC
 from raftlake.replica.reserved import Topic
 from raftlake.replica.services import Services
@@ -173,30 +174,46 @@ def delete_topics(node: Services, request: Any, client: ClientContext, reply: Re
         if missing == 0:
             reply(answers.make("DeleteTopicsResponse", responses=tuple(results)))
 
-    if not asked:
-        reply(answers.make("DeleteTopicsResponse", responses=()))
-    for index, (name, topic_id) in enumerate(asked):
-        if times[_name_or_id(name, topic_id)] > 1:
-            put(index, None, ErrorCode.INVALID_REQUEST, TWICE)
-            continue
+    def delete(index: int) -> bool:
+        """Whether there is what was asked for, as far as this node knows."""
+        name, topic_id = asked[index]
         if name is not None and not any(topic_id) and node.topics.is_spoilt(name):
             node.topics.delete_spoilt(name, partial(put, index))
-            continue
+            return True
         topic = node.names.by_id(topic_id) if any(topic_id) else node.names.topic(name or "")
         if topic is None:
-            error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
-            if node.topics.may_miss_some:
-                error, message = ErrorCode.NOT_CONTROLLER, f"{NO_LEADER_YET}; nothing was changed"
-            elif any(topic_id):
-                error = ErrorCode.UNKNOWN_TOPIC_ID
-            put(index, None, error, message)
-            continue
+            return False
         asked[index] = (topic.name, topic.topic_id)
         if topic.name in under_way:
             put(index, None, ErrorCode.INVALID_REQUEST, TWICE)
-            continue
-        under_way.add(topic.name)
-        node.topics.delete(topic, partial(put, index), client)
+        else:
+            under_way.add(topic.name)
+            node.topics.delete(topic, partial(put, index), client)
+        return True
+
+    def look_again(result: ReadOffsetResult) -> None:
+        for index in unknown:
+            name, topic_id = asked[index]
+            if result.error is not ErrorCode.NONE:
+                put(index, None, ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED)
+            elif not delete(index):
+                error = ErrorCode.UNKNOWN_TOPIC_ID if any(topic_id) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                put(index, None, error, f"topic {name!r} does not exist")
+
+    if not asked:
+        reply(answers.make("DeleteTopicsResponse", responses=()))
+    unknown: list[int] = []
+    for index, (name, topic_id) in enumerate(asked):
+        if times[_name_or_id(name, topic_id)] > 1:
+            put(index, None, ErrorCode.INVALID_REQUEST, TWICE)
+        elif not delete(index):
+            unknown.append(index)
+    if node.topics.may_miss_some:
+        for index in unknown:
+            put(index, None, ErrorCode.NOT_CONTROLLER, f"{NO_LEADER_YET}; nothing was changed")
+    elif unknown:
+        # This node may not have applied the creation yet. Who asks once more takes "unknown" for its own work.
+        node.kv.read(True, look_again)
 
 
 def _name_or_id(name: str | None, topic_id: bytes) -> str | bytes:
