@@ -110,7 +110,6 @@ TESTED_IN: dict[str, str] = {
     "raftlake.sim.cluster": "sim/test_sim_determinism.py",
     "raftlake.sim.invariants.tier": "unit/sim/test_sim_tier.py",
     "raftlake.sim.tier_table": "unit/sim/test_sim_tier_adopt.py",
-    "raftlake.sim.disk.disk": "unit/sim/test_sim_log_store.py",
     "raftlake.sim.disk.observer": "unit/sim/test_sim_snapshot_invariants.py",
     "raftlake.sim.faults.damage": "unit/replica/test_replica_disk_damage.py",
     "raftlake.sim.faults.filling": "unit/sim/test_sim_disk_space.py",

@@ -27,11 +27,12 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
-from raftlake.errors import ConfigError, RaftlakeError, WrongState
+from raftlake.errors import ConfigError, MachineError, RaftlakeError, WrongState
 from raftlake.local_directories import LocalNode, prepare, take
 from raftlake.local_settings import HOST, ignored_variables
+from raftlake.storage.files import storage_error
 from raftlake.storage.lock import DirectoryLock
 
 PARENT_FD = "RAFTLAKE_PARENT_FD"
@@ -73,7 +74,7 @@ class LocalQuorum:
         if not 1 <= nodes <= NODES_MAX:
             raise ConfigError(f"nodes: {nodes} is not between 1 and {NODES_MAX}")
         self._is_temporary = data_dir is None
-        self.data_dir = Path(tempfile.mkdtemp(prefix="raftlake-") if data_dir is None else data_dir).absolute()
+        self.data_dir = (_temporary() if data_dir is None else Path(data_dir)).absolute()
         self._owner = os.getpid()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
@@ -183,7 +184,7 @@ class LocalQuorum:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("RAFTLAKE_")}
         environ[PARENT_FD] = str(self._child_end)
         environ["PYTHONPATH"] = _python_path(environ.get("PYTHONPATH", ""))
-        with (node.directory / LOG_FILE).open("ab") as log:
+        with _opened(node.directory / LOG_FILE) as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", "raftlake.runtime", "--config", str(node.properties)],
                 stdin=subprocess.DEVNULL,
@@ -231,7 +232,10 @@ class LocalQuorum:
     def _last_words(self, node_id: int) -> str:
         """The last line of the node's output."""
         log = self.nodes[node_id].directory / LOG_FILE
-        lines = log.read_text(errors="replace").strip().splitlines()
+        try:
+            lines = log.read_text(errors="replace").strip().splitlines()
+        except OSError as error:
+            return f"{log} cannot be read: {error.strerror}"
         return lines[-1] if lines else f"it wrote nothing to {log}"
 
     def _let_go(self) -> None:
@@ -255,6 +259,22 @@ def _close_in_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_close_in_fork)
+
+
+def _temporary() -> Path:
+    """A new directory. MachineError where this machine has no place for one."""
+    try:
+        return Path(tempfile.mkdtemp(prefix="raftlake-"))
+    except OSError as error:
+        raise MachineError(f"a temporary directory cannot be made: {error.strerror}; give a directory for the data") from error
+
+
+def _opened(log: Path) -> BinaryIO:
+    """Behind what it holds. Raises StorageError."""
+    try:
+        return log.open("ab")
+    except OSError as error:
+        raise storage_error("open", log, error) from error
 
 
 def _warn(text: str) -> None:

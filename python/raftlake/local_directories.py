@@ -84,6 +84,10 @@ class _Found:
 def take(data_dir: Path) -> DirectoryLock:
     """Lock the directory for its quorum's life: two that start at once would write each other's settings."""
     try:
+        str(data_dir).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{str(data_dir)!r} is not valid Unicode text, as paths in a {PROPERTIES_FILE} have to be") from error
+    try:
         if (data_dir / FILE_NAME).exists():
             raise WrongState(f"{data_dir} is the data directory of one node; a local quorum needs a directory of its own")
         data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)

@@ -217,19 +217,20 @@ def test_the_first_leader_makes_the_cluster_id() -> None:
     assert made != other.leader().cluster_id
     formatted = NodeCluster(cluster_id="AAECAwQFBgcICQoLDA0ODw")
     formatted.run(3_000)
-    assert formatted.leader().kv.machine.get(CLUSTER_KEY) is None
+    assert {node.cluster_id for node in formatted.nodes.values()} == {"AAECAwQFBgcICQoLDA0ODw"}
 
 
 def test_the_cluster_id_is_replicated_like_anything_else() -> None:
     """“This ID will be stored in the metadata log as a message and will be propagated to all brokers in the cluster through the
     replication protocol defined by this proposal.”
     """
-    cluster = NodeCluster()
-    cluster.run(3_000)
-    ids = {node.cluster_id for node in cluster.nodes.values()}
-    entries = {node.kv.machine.get(CLUSTER_KEY) for node in cluster.nodes.values()}
-    assert len(ids) == len(entries) == 1
-    assert None not in ids | entries
+    for formatted_for in (None, "AAECAwQFBgcICQoLDA0ODw"):
+        cluster = NodeCluster(cluster_id=formatted_for)
+        cluster.run(3_000)
+        ids = {node.cluster_id for node in cluster.nodes.values()}
+        entries = {node.kv.machine.get(CLUSTER_KEY) for node in cluster.nodes.values()}
+        assert len(ids) == len(entries) == 1
+        assert None not in ids | entries
 
 
 def test_the_shell_hears_of_a_new_cluster_id_once() -> None:
@@ -237,7 +238,7 @@ def test_the_shell_hears_of_a_new_cluster_id_once() -> None:
     cluster = NodeCluster()
     heard: list[str] = []
     for node in cluster.nodes.values():
-        node.membership.cluster_id_listeners.append(heard.append)
+        node.cluster_identity.writers.append(heard.append)
     cluster.run(5_000)
     assert len(heard) == 3
     assert set(heard) == {cluster.leader().cluster_id}

@@ -99,6 +99,7 @@ class FakeHttpNode:
         self.partitions: dict[Any, Any] = {}
         self.reports = SimpleNamespace(role_listeners=[], refused_epochs=0, alarms={})
         self.disk = SimpleNamespace(warnings=(), free_bytes=7, limit_bytes=5, is_low=False, is_full=True)
+        self.cluster_identity = SimpleNamespace(warnings=())
         self.compactor = SimpleNamespace(counts=CompactionCounts(), dirtiest=0.0)
         self.tiering = SimpleNamespace(is_on=False, warnings=())
         self.remote_log_aux = SimpleNamespace(counts=AuxCounts())

@@ -38,9 +38,12 @@ from tests.mutants.catalogue_retired_epochs import RETIRED_EPOCHS
 from tests.mutants.catalogue_review_client_calls import REVIEW_CLIENT_CALLS
 from tests.mutants.catalogue_review_client_outcomes import REVIEW_CLIENT_OUTCOMES
 from tests.mutants.catalogue_review_clients import REVIEW_CLIENTS
+from tests.mutants.catalogue_review_closed import REVIEW_CLOSED
+from tests.mutants.catalogue_review_cluster_ids import REVIEW_CLUSTER_IDS
 from tests.mutants.catalogue_review_connector import REVIEW_CONNECTOR
 from tests.mutants.catalogue_review_core import REVIEW_CORE
 from tests.mutants.catalogue_review_hosting import REVIEW_HOSTING
+from tests.mutants.catalogue_review_ops import REVIEW_OPS
 from tests.mutants.catalogue_review_runtime import REVIEW_RUNTIME
 from tests.mutants.catalogue_review_storage import REVIEW_STORAGE
 from tests.mutants.catalogue_review_tier import REVIEW_TIER
@@ -136,8 +139,11 @@ MUTANTS: tuple[Mutant, ...] = (
     *REVIEW_CLIENTS,
     *REVIEW_CONNECTOR,
     *REVIEW_CLIENT_OUTCOMES,
+    *REVIEW_CLOSED,
+    *REVIEW_CLUSTER_IDS,
     *REVIEW_CORE,
     *REVIEW_HOSTING,
+    *REVIEW_OPS,
     *REVIEW_STORAGE,
     *REVIEW_RUNTIME,
     *REVIEW_TIER,

@@ -456,8 +456,8 @@ COMPACTION_FILES = (
         "unfit-beginning-is-not-noted-durably",
         "after a crash amid its repair all would be fetched once more",
         "raftlake.storage.directory",
-        "            self.room.retrying(self._cleaned.save)\n        found",
-        "            self._cleaned.forget([])\n        found",
+        "            self.room.retrying(self._cleaned.save)\n",
+        "            self._cleaned.forget([])\n",
         BY_LOGS,
     ),
     mutant(

@@ -114,14 +114,6 @@ ARRIVING = (
         "not group.may_stand()",
         ALONE,
     ),
-    mutant(
-        "damaged-log-begins-with-the-voters-of-the-settings",
-        "a topic's key says who votes, and this node may be the only one that its settings name",
-        RESTART,
-        "        initial = None if topic is None else topic.voters_of(group.partition)\n",
-        "        initial = None if topic is None or damage is not None else topic.voters_of(group.partition)\n",
-        AMID_WORK,
-    ),
 )
 
 DAMAGED = (
@@ -303,57 +295,6 @@ POINTED = ("unit/storage/test_storage_start_points.py",)
 DISPOSED = ("unit/storage/test_storage_disposal.py",)
 DELETED = ("unit/replica/test_replica_apis_topics_producers.py",)
 
-REOPENED = (
-    mutant(
-        "group-without-room-stays-closed",
-        "its log is never served again",
-        RESTART,
-        "            engine.timers.schedule(engine.now_ms + NO_ROOM_PAUSE_MS, lambda: self._reopen_later(closed))\n",
-        "",
-        RESTARTED,
-    ),
-    mutant(
-        "damage-is-set-aside-with-each-try",
-        "it is gone by then, which stops the node",
-        RESTART,
-        "        closed.damage, closed.is_prepared = None, True\n",
-        "        closed.is_prepared = True\n",
-        RESTARTED,
-    ),
-    mutant(
-        "closed-log-is-settled-with-each-try",
-        "it may not be open any more",
-        RESTART,
-        "        elif not closed.is_prepared:\n",
-        "        else:\n",
-        RESTARTED,
-    ),
-    mutant(
-        "group-is-opened-over-the-one-that-runs",
-        "two cores write one log",
-        RESTART,
-        "        if group not in self._engine.partitions and self",
-        "        if self",
-        RESTARTED,
-    ),
-    mutant(
-        "group-of-a-topic-that-is-over-is-opened",
-        "its directory comes back",
-        RESTART,
-        " and self._names.has_directory(group):\n",
-        ":\n",
-        RESTARTED,
-    ),
-    mutant(
-        "want-of-room-while-a-group-is-opened-stops-the-node",
-        "the next start finds no room either",
-        RESTART,
-        "        except DiskFull as full:\n            self._disk",
-        "        except ZeroDivisionError as full:\n            self._disk",
-        SLOW_SYNC,
-    ),
-)
-
 THREADS = (
     mutant(
         "removal-that-fails-ends-the-thread-of-snapshots",
@@ -418,16 +359,8 @@ POINTS = (
         "point-that-was-named-and-not-synced-is-unknown",
         "it outlives a cut of the log, and tells producers of another history",
         "raftlake.storage.start_points",
-        "            self._known = None\n            discard(temporary)\n",
+        "            self._look_again(offset)\n            discard(temporary)\n",
         "            discard(temporary)\n",
-        POINTED,
-    ),
-    mutant(
-        "point-that-was-deleted-and-not-synced-is-known",
-        "it cannot be loaded, which stops the node",
-        "raftlake.storage.start_points",
-        '            self._known = None\n            raise storage_error("delete"',
-        '            raise storage_error("delete"',
         POINTED,
     ),
 )
@@ -459,4 +392,4 @@ TOPICS = (
     ),
 )
 
-REVIEW_CORE = (*ARRIVING, *DAMAGED, *UNANSWERED, *REOPENED, *THREADS, *POINTS, *TOPICS)
+REVIEW_CORE = (*ARRIVING, *DAMAGED, *UNANSWERED, *THREADS, *POINTS, *TOPICS)

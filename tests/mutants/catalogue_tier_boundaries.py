@@ -329,8 +329,8 @@ STEPS = (
         "metadata-log-begins-in-epoch-zero",
         "leaders of the new quorum are older than those of the partitions",
         FROM_TIER,
-        "default=0))\n        _begin(logs, METADATA",
-        "default=0) * 0)\n        _begin(logs, METADATA",
+        "        begin = metadata_start(newest)\n",
+        "        begin, newest = metadata_start(newest), Epoch(0)\n",
         RECOVERED,
     ),
     mutant(

@@ -14,7 +14,7 @@ from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Owner
 from raftlake.checkpoints.sources import require_no_problem
 from raftlake.checkpoints.space import Change
-from raftlake.checkpoints.steps import Tools, clear, end, put_mark, require_place
+from raftlake.checkpoints.steps import Tools, clear, end, is_unused_target, put_mark, put_marks, require_place
 from raftlake.checkpoints.tree import Found, Tree
 from raftlake.checkpoints.writer import Writer
 from raftlake.errors import WrongState
@@ -81,10 +81,7 @@ def rename(tools: Tools, source: Location, target: Location, told: str) -> Chang
     # Read before anything is marked: what cannot be read here would leave a checkpoint that nobody can use.
     rewritten = _rewritten(tree, target)
     mark = Mark(RENAME, told, query, before.decode())
-    found = tree.files[METADATA]
-    # The target first: a source with a mark has a target with one.
-    target_at = there.files[METADATA].version if there.mark else put_mark(tools, writer, target, mark, None)
-    source_at = found.version if tree.mark else put_mark(tools, writer, source, mark, found)
+    source_at, target_at = _mark_both(tools, writer, mark, tree, there)
     _move_files(tools, writer, tree, target, rewritten)
     writer.delete_directories(tree.directories.values())
     change = Change(newest={source.prefix: source_at})
@@ -98,6 +95,16 @@ def rename(tools: Tools, source: Location, target: Location, told: str) -> Chang
         change.delete(source.changelog_key, at=changelog.version)
     writer.commit(change)
     return Changed(query, len(tree.files), owner)
+
+
+def _mark_both(tools: Tools, writer: Writer, mark: Mark, source: Tree, target: Tree) -> tuple[int, int]:
+    """The versions of the two marks. They are put at once: a target that was marked alone would stand in the way of all others
+    where the rename is given up."""
+    unmarked = {tree.root: tree.files.get(METADATA) for tree in (target, source) if tree.mark is None}
+    marked_at = {tree.root: tree.files[METADATA].version for tree in (target, source) if tree.root not in unmarked}
+    if unmarked:
+        marked_at |= dict.fromkeys(unmarked, put_marks(tools, writer, mark, unmarked))
+    return marked_at[source.root], marked_at[target.root]
 
 
 def _metadata_of(tree: Tree) -> bytes:
@@ -147,6 +154,6 @@ def _deletable(tree: Tree) -> str:
     mark = tree.mark
     if mark is None:
         return tree.require_checkpoint()
-    if mark.holds_the_only_copy:
+    if mark.holds_the_only_copy and not is_unused_target(tree):
         raise WrongState(mark.told_of(tree.root))
     return mark.query

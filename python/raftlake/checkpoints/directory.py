@@ -15,15 +15,20 @@ from raftlake.checkpoints.layout import METADATA, relocated
 from raftlake.checkpoints.mark import uuid_of
 from raftlake.checkpoints.sources import Selection
 from raftlake.checkpoints.tree import Progress
-from raftlake.errors import MachineError, WrongState
+from raftlake.errors import InvalidInput, MachineError, WrongState
 
 
 class Directory:
     """The files below a directory, as they are when this is made."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path.resolve()
-        if not self.path.is_dir():
+        _require_text(path)
+        self.path = Path(os.path.realpath(path))
+        try:
+            is_directory = self.path.is_dir()
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        if not is_directory:
             raise WrongState(f"{path} is no directory")
         self._seen = self._look()
         self.names = frozenset(self._seen)
@@ -44,7 +49,7 @@ class Directory:
                 try:
                     state = file.stat()
                 except OSError as error:
-                    raise MachineError(f"{file} cannot be read: {error}") from error
+                    raise _unreadable(file, error) from error
                 found[file.relative_to(self.path).as_posix()] = (state.st_size, state.st_mtime_ns)
         return found
 
@@ -53,7 +58,7 @@ class Directory:
         try:
             return (self.path / name).read_bytes()
         except OSError as error:
-            raise MachineError(f"{self.path / name} cannot be read: {error}") from error
+            raise _unreadable(self.path / name, error) from error
 
     def require_unchanged(self) -> None:
         """WrongState where a file was made, changed or deleted since: a query writes there."""
@@ -63,12 +68,29 @@ class Directory:
 
 
 def _raise(error: OSError) -> None:
-    raise MachineError(f"{error.filename} cannot be read: {error.strerror}") from error
+    raise _unreadable(Path(error.filename), error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> MachineError:
+    return MachineError(f"{path} cannot be read: {error.strerror or error}")
+
+
+def _require_text(path: Path) -> None:
+    """InvalidInput for a path that cannot stand in a mark, or in a file of a checkpoint."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{str(path)!r} is not valid Unicode text") from error
 
 
 def require_new(path: Path) -> None:
     """WrongState where something stands there, but an empty directory."""
-    if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
+    _require_text(path)
+    try:
+        is_new = not path.is_symlink() and (not path.exists() or (path.is_dir() and not any(path.iterdir())))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not is_new:
         raise WrongState(f"{path} exists: give a new or an empty directory")
 
 

@@ -7,7 +7,7 @@ on the checkpoint, and no older run can write there.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,13 +16,14 @@ from raftlake.checkpoints.changelog_topics import StoreLog, Topics
 from raftlake.checkpoints.layout import METADATA
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.log_blobs import LogBlobs
-from raftlake.checkpoints.mark import MARKED, Mark, uuid_of
+from raftlake.checkpoints.mark import MARKED, RENAME, Mark, uuid_of
 from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Owner, Ownership
 from raftlake.checkpoints.space import Change, Space
 from raftlake.checkpoints.tree import Found, Progress, Tree, find
 from raftlake.checkpoints.writer import Writer
 from raftlake.errors import WrongState
+from raftlake.kv.lenient_json import facts_of, text_of
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,13 @@ class Tools:
     def changelog_of(self, root: Location, query: str) -> Changelog | None:
         """The topics with the changes of a query's state; None where its state is in files alone."""
         entry = self.space.get(root.changelog_key)
-        try:
-            facts = json.loads(entry.value or b"") if entry is not None else {}
-        except ValueError:
-            facts = {}
-        if entry is None or not isinstance(facts, dict) or not facts.get("id"):
+        facts = {} if entry is None else facts_of(entry.value)
+        changelog_id, of_query = text_of(facts, "id"), text_of(facts, "query")
+        if entry is None or not changelog_id:
             return None
         # While a command changes the checkpoint, both this key and `metadata` name its mark.
-        is_of_query = facts.get("query") == query or str(facts.get("query")).startswith(MARKED)
-        return Changelog(str(facts["id"]), entry.version) if is_of_query else None
+        is_of_query = of_query == query or of_query.startswith(MARKED)
+        return Changelog(changelog_id, entry.version) if is_of_query else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +82,28 @@ class Changelog:
 
 def put_mark(tools: Tools, writer: Writer, root: Location, mark: Mark, found: Found | None) -> int:
     """Put the mark over `metadata`; its version."""
+    return put_marks(tools, writer, mark, {root: found})
+
+
+def put_marks(tools: Tools, writer: Writer, mark: Mark, places: Mapping[Location, Found | None]) -> int:
+    """Put the mark over `metadata` in all of these places, or in none; its version there."""
     change = Change()
-    writer.add(change, root.below(METADATA), mark.encode(), over=0 if found is None else found.version)
-    if found is not None and (changelog := tools.changelog_of(root, mark.query)) is not None:
-        change.put(root.changelog_key, changelog.of(mark.shown), over=changelog.version)
+    for root, found in places.items():
+        writer.add(change, root.below(METADATA), mark.encode(), over=0 if found is None else found.version)
+        if found is not None and (changelog := tools.changelog_of(root, mark.query)) is not None:
+            change.put(root.changelog_key, changelog.of(mark.shown), over=changelog.version)
     # The mark has in `before` what a large `metadata` was.
-    version = writer.commit(change, [] if found is None else [found])
+    version = writer.commit(change, [found for found in places.values() if found is not None])
     if version:
         return version
-    marked = find(tools.space, root.below(METADATA))
+    marked = find(tools.space, next(iter(places)).below(METADATA))
     return 0 if marked is None else marked.version
+
+
+def is_unused_target(tree: Tree) -> bool:
+    """Whether a rename to this place was broken off before its first file came: all files are at the source still."""
+    mark = tree.mark
+    return mark is not None and mark.doing == RENAME and mark.told.endswith(f" {tree.root}") and set(tree.files) == {METADATA}
 
 
 def end(tools: Tools, writer: Writer, root: Location, metadata: bytes, query: str, marked_at: int) -> None:
@@ -118,7 +129,8 @@ def require_place(tools: Tools, target: Location, told: str) -> Tree:
     mark = tree.mark
     if not tree.is_empty and not (mark is not None and mark.is_of(told)):
         if mark is not None:
-            raise WrongState(mark.told_of(target))
+            way = f", or delete what it left (raftlake checkpoints delete {target})" if is_unused_target(tree) else ""
+            raise WrongState(f"{mark.told_of(target)}{way}")
         raise WrongState(f"{target} exists: give a new place, or delete it first (raftlake checkpoints delete {target})")
     if tree.home is not None and not tree.home.node.is_directory:
         raise WrongState(f"{target} is a file")

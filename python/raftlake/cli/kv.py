@@ -18,6 +18,7 @@ from raftlake.cli.output import (
     AsJson,
     BootstrapServer,
     TimeoutMs,
+    as_bytes,
     connect,
     print_json,
     text_facts,
@@ -191,7 +192,7 @@ def _value(value: str | None, file: Path | None) -> bytes:
         except OSError as error:
             raise ConfigError(f"--file: cannot read {file}: {error.strerror}") from error
     assert value is not None
-    return sys.stdin.buffer.read() if value == "-" else value.encode("utf-8", errors="surrogateescape")
+    return sys.stdin.buffer.read() if value == "-" else as_bytes(value)
 
 
 def _print_version(key: str, version: int, as_json: bool) -> None:

@@ -30,7 +30,7 @@ from raftlake.cli import transactions as cli_transactions
 from raftlake.cli import voters as cli_voters
 from raftlake.cli.output import note
 from raftlake.cli.streams import EXIT_BROKEN_PIPE, OutputClosed, give_up, open_streams
-from raftlake.errors import RaftlakeError, UnknownOutcome, one_line
+from raftlake.errors import InvalidInput, RaftlakeError, UnknownOutcome, one_line
 
 EXIT_UNKNOWN = 3
 
@@ -115,6 +115,9 @@ def run(commands: typer.Typer) -> int:
         if usage := wrong_usage(error):
             note(f"raftlake: {usage}")
         return int(error.exit_code)
+    except UnicodeEncodeError as error:
+        # An argument may be any bytes. Names and ids are sent as UTF-8.
+        return failed(InvalidInput(f"{error.object!r} is not valid Unicode text"))
     except RaftlakeError as error:
         return failed(error)
 

@@ -79,6 +79,11 @@ def counted(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
+def as_bytes(argument: str) -> bytes:
+    """An argument byte for byte as it was given, also one that is not UTF-8."""
+    return argument.encode("utf-8", errors="surrogateescape")
+
+
 def as_text(data: bytes | None) -> str | None:
     """Bytes as text for JSON; what is not UTF-8 is shown with backslashes."""
     return None if data is None else data.decode("utf-8", errors="backslashreplace")

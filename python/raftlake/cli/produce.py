@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from raftlake.cli.output import as_bytes
 from raftlake.errors import InvalidInput, MachineError, RaftlakeError, UnknownOutcome
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def to_record(line: bytes, key_separator: str | None, partition: int | None) -> 
 
     if key_separator is None:
         return NewRecord(value=line, partition=partition)
-    key, found, value = line.partition(key_separator.encode())
+    key, found, value = line.partition(as_bytes(key_separator))
     if not found:
         raise InvalidInput(f"--key-separator: line {line[:60]!r} holds no {key_separator!r}")
     return NewRecord(key=key, value=value, partition=partition)

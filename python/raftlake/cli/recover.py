@@ -101,6 +101,7 @@ def _recover_survivor(loaded: Settings, config: Path, confirm: str | None, *, un
     recovery = Recovery(loaded.data_dir, loaded.node_id, address, loaded.quorum_group)
     try:
         recovery.require_lost_majority(loaded)
+        recovery.require_cluster()
         if confirm is not None:
             recovery.require_confirmed(confirm)
         tables = _tables(loaded, recovery)

@@ -20,7 +20,7 @@ from raftlake.cli.output import (
     print_json,
     print_table,
 )
-from raftlake.kv.commands import OPERATIONS_MAX, DeletePrefix
+from raftlake.kv.commands import DeletePrefix
 
 if TYPE_CHECKING:
     from raftlake.client.types import OpenTransaction
@@ -93,15 +93,18 @@ def forget(
     from raftlake.cli import sink_facts
 
     with connect(bootstrap_server, timeout_ms) as client:
-        sink = sink_facts.require(client, name)
+        sink = sink_facts.read(client, name)
         left = sink_facts.open_transactions(client, name)
-        ends = [each.end(commit=False) for each in left]
+        if not sink.version and not left:
+            raise sink_facts.missing(name)
         # The owner loses its sink first: it cannot commit what is aborted behind.
-        client.kv.txn({}, [DeletePrefix(sink.prefix)], newest={sink.prefix: sink.version})
-        for start in range(0, len(ends), OPERATIONS_MAX):
-            client.kv.txn({}, ends[start : start + OPERATIONS_MAX])
+        if sink.version:
+            client.kv.txn({}, [DeletePrefix(sink.prefix)], newest={sink.prefix: sink.version})
+        sink_facts.abort(client, left)
     if as_json:
         print_json(sink.facts() | {"openTransactions": [_open_facts(each) for each in left]})
+    elif not sink.version:
+        print(f"{name} was forgotten before, and {len(left)} transactions were open still")
     else:
         print(f"forgot {name}: its last batch was {sink.last.batch}, and {len(left)} transactions were open")
 

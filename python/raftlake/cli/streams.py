@@ -56,17 +56,19 @@ def open_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # noqa: SIM115
     before = sys.stdout
+    # The path of a file may be no text, and is printed as it is.
+    errors = "surrogateescape"
     output = io.BufferedWriter(_Output(1, "wb", closefd=False))
     if isinstance(before, io.TextIOWrapper):
         sys.stdout = io.TextIOWrapper(
             output,
             encoding=before.encoding,
-            errors=before.errors,
+            errors=errors if before.errors == "strict" else before.errors,
             line_buffering=before.line_buffering,
             write_through=before.write_through,
         )
     else:
-        sys.stdout = io.TextIOWrapper(output)
+        sys.stdout = io.TextIOWrapper(output, errors=errors)
 
 
 def give_up(descriptor: int) -> None:

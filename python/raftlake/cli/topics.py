@@ -17,6 +17,7 @@ from raftlake.cli.output import (
     AsJson,
     BootstrapServer,
     TimeoutMs,
+    as_bytes,
     as_text,
     connect,
     counted,
@@ -289,7 +290,7 @@ def consume(
             if as_json:
                 _write_line(json_line(record))
             elif key_separator is not None:
-                _write_line((record.key or b"") + key_separator.encode() + (record.value or b""))
+                _write_line((record.key or b"") + as_bytes(key_separator) + (record.value or b""))
             else:
                 _write_line(record.value or b"")
             if count == max_messages:

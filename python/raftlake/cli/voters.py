@@ -27,7 +27,7 @@ from raftlake.cli.output import (
     print_json,
     print_table,
 )
-from raftlake.errors import ConfigError, ErrorCode, RequestRejected, WrongState
+from raftlake.errors import ConfigError, ErrorCode, RaftlakeError, RequestRejected, WrongState, one_line
 
 if TYPE_CHECKING:
     from raftlake.client import Client, QuorumDescription, ReplicaDescription
@@ -39,6 +39,8 @@ app = typer.Typer(help="List, add and remove the voters of the quorum.", no_args
 _TIMEOUT_MS_DEFAULT = 60_000
 #: Without a leader there is nothing to wait for that takes longer than an election.
 LEADER_PATIENCE_MS = 15_000
+#: A partition that nobody leads is looked for anew after so long: its topic may be deleted.
+PARTITION_PATIENCE_MS = 5_000
 _POLL_S = 0.25
 #: Between two words on why a change is not made yet.
 NOTE_S = 3.0
@@ -247,29 +249,54 @@ def _follow(client: Client, deadline: float, as_json: bool, is_made: Callable[[V
     that was removed may be asked once more before it knows: `is_made` tells whether the change is in."""
     told = -1
     while True:
-        wanted = _voters(client.describe_quorum())
-        partitions = [(topic.name, part.partition) for topic in client.topics() for part in topic.partitions]
-        behind = [(name, index) for name, index in partitions if _voters(client.describe_quorum(name, index)) != wanted]
-        done = len(partitions) - len(behind)
+        try:
+            wanted, count, behind = _look(client, deadline)
+        except RaftlakeError as error:
+            raise WrongState(
+                f"the change was made, but it could not be asked which partitions have followed ({one_line(error)}); they go "
+                "on by themselves"
+            ) from error
+        done = count - len(behind)
         if done != told:
             told = done
-            note(f"{done} of {len(partitions)} partitions have followed")
+            note(f"{done} of {count} partitions have followed")
         if not behind and is_made(wanted):
             break
         if time.monotonic() > deadline:
             if not behind:
                 raise WrongState("the change was made, but by now the quorum has other voters: see raftlake voters list")
-            name, index = behind[0]
             raise WrongState(
-                f"the quorum has its new voters, but {len(behind)} partitions have not followed yet, {name}-{index} among "
-                "them; they go on by themselves"
+                f"the quorum has its new voters, but {len(behind)} partitions have not followed yet, {behind[0]} among them; "
+                "they go on by themselves"
             )
         time.sleep(_POLL_S)
     ids = sorted(node_id for node_id, _ in wanted)
     if as_json:
-        print_json({"voters": ids, "partitions": len(partitions)})
+        print_json({"voters": ids, "partitions": count})
     else:
         print(f"voters: {', '.join(map(str, ids))}")
+
+
+def _look(client: Client, deadline: float) -> tuple[Voters, int, list[str]]:
+    """The quorum's voters, how many partitions there are, and those that have others."""
+    wanted = _voters(client.describe_quorum(timeout_ms=_left_ms(deadline)))
+    topics = client.topics(timeout_ms=_left_ms(deadline))
+    partitions = [(topic.name, part.partition) for topic in topics for part in topic.partitions]
+    behind = [f"{name}-{index}" for name, index in partitions if _voters_of_partition(client, name, index, deadline) != wanted]
+    return wanted, len(partitions), behind
+
+
+def _voters_of_partition(client: Client, topic: str, partition: int, deadline: float) -> Voters | None:
+    """None where nobody can say now."""
+    from raftlake.client.routing import RETRIABLE
+
+    try:
+        timeout_ms = min(PARTITION_PATIENCE_MS, _left_ms(deadline))
+        return _voters(client.describe_quorum(topic, partition, timeout_ms=timeout_ms))
+    except RequestRejected as refused:
+        if refused.code not in RETRIABLE:
+            raise
+        return None
 
 
 def _voters(described: QuorumDescription) -> Voters:

@@ -351,7 +351,8 @@ class LogDirectory(Protocol):
         """Durable records cannot be read. Note durably that this replica is impaired, in `epoch`. Then close the log if it is
         open, cut it off where the damage begins, and keep the damaged rest. Of a log that was compacted, or whose beginning is
         unfit (UnfitBeginning), all is cut off. From then on it counts as compacted. Returns what was found, and where the rest
-        is. Raises StorageError where there is no damage after all."""
+        is. Raises StorageError where there is no damage after all; DiskFull, after which the next call goes on from
+        there."""
 
     def file_at(self, group: GroupId, offset: int) -> str:
         """The path of the file that holds, or held, the record at `offset`, for an operator."""
@@ -374,7 +375,8 @@ class LogDirectory(Protocol):
         """The groups that have a directory, in a fixed order."""
 
     def settle(self, group: GroupId) -> None:
-        """Sync the log of the group. All that was appended is durable when the call returns. Raises StorageError."""
+        """Sync the log of the group. All that was appended is durable when the call returns. Raises StorageError;
+        DiskFull, after which it may be called again."""
 
     def look_for_room(self, done: Callable[[Room | None], None]) -> None:
         """Call `done` with the room of the disk, at once or later on the driver's thread; with None where the disk tells

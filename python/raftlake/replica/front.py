@@ -19,7 +19,6 @@ from raftlake.ports.peer_rpcs import (
     FetchSnapshotRpc,
     LocalStartRpc,
     MarkersRpc,
-    OffsetRpc,
     PeerReply,
     PeerRpc,
     ProposeReply,
@@ -39,6 +38,7 @@ from raftlake.replica.replication.fetcher import Fetchers
 from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
 from raftlake.replica.transactions.desk import MarkerDesk
+from raftlake.replica.voters.cluster_identity import ClusterIdentity
 from raftlake.wire.api import RequestHeader
 
 
@@ -51,6 +51,7 @@ class Front:
         control: ControlPlane,
         fetch_server: FetchServer,
         fetchers: Fetchers,
+        identity: ClusterIdentity,
         kv: KvService,
         marker_desk: MarkerDesk,
         reads: ReadService,
@@ -61,6 +62,7 @@ class Front:
         self._control = control
         self._fetch_server = fetch_server
         self._fetchers = fetchers
+        self._identity = identity
         self._kv = kv
         self._marker_desk = marker_desk
         self._reads = reads
@@ -69,8 +71,7 @@ class Front:
     def receive(self, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None:
         """An RPC of a peer (or a ReadOffset of a client)."""
         self._engine.begin_input()
-        claimed = None if isinstance(rpc, ProposeRpc | DescribeRpc | VoterRpc | OffsetRpc) else rpc.cluster_id
-        if claimed is not None and self._engine.cluster_id not in (None, claimed):
+        if self._identity.refuses(connection, rpc):
             reply(FOREIGN[type(rpc)])
             return
         match rpc:

@@ -76,6 +76,7 @@ from raftlake.replica.turn.restart import Restarts
 from raftlake.replica.turn.segment_ages import SegmentAges
 from raftlake.replica.turn.turn import Turn
 from raftlake.replica.voters.changes import VoterChanges
+from raftlake.replica.voters.cluster_identity import ClusterIdentity
 from raftlake.replica.voters.describe import Describer
 from raftlake.replica.voters.membership import Membership
 from raftlake.replica.voters.own_vote import OwnVote
@@ -150,6 +151,7 @@ class ReplicaNode:
         self.disk = DiskWatch(engine, self.quorum)
         self.findings = Findings(engine, self.disk.on_full)
         self.damage = DamageControl(engine, self.names, self.quorum)
+        self.cluster_identity = ClusterIdentity(engine, self.quorum, self.disk)
 
     def _build_replication(self) -> None:
         engine, proofs = self.engine, AwaitedProofs()
@@ -194,7 +196,7 @@ class ReplicaNode:
         self.topics = TopicRegistry(
             engine, names=self.names, quorum=self.quorum, disk=self.disk, kv=self.kv, hosting=self.hosting
         )
-        self.membership = Membership(engine, self.quorum, self.kv, self.fetch_server)
+        self.membership = Membership(engine, self.quorum, self.kv, self.fetch_server, self.cluster_identity)
         self.voter_changes = VoterChanges(engine, self.quorum, self.fetch_server, self.reads)
         self.describer = Describer(engine, self.names, self.quorum, self.fetch_server)
         # In this order those who hold something for a group let go of it when the group is closed.
@@ -268,6 +270,7 @@ class ReplicaNode:
             control=self.control,
             fetch_server=self.fetch_server,
             fetchers=self.fetchers,
+            identity=self.cluster_identity,
             kv=self.kv,
             marker_desk=MarkerDesk(engine, self.markers),
             reads=self.reads,
@@ -292,8 +295,6 @@ class ReplicaNode:
         )
         restarts = Restarts(
             engine,
-            names=self.names,
-            disk=self.disk,
             findings=self.findings,
             damage=self.damage,
             fetch_server=self.fetch_server,
@@ -328,6 +329,7 @@ class ReplicaNode:
         )
         ticking = (
             self.producers.tick,
+            self.cluster_identity.tick,
             self.membership.tick,
             self.in_sync.tick,
             self.first_leaders.tick,

@@ -59,10 +59,17 @@ class Quorum:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.static = static_voters(engine.config)
+        #: The quorum's log as it was when it was closed last: what it said of the voters holds until it is open again.
+        self._before: Partition | None = None
+
+    def let_go(self, partition: Partition) -> None:
+        """The group is closed, perhaps for as long as there is no room to open it again."""
+        if partition.group == self._engine.config.quorum_group:
+            self._before = partition
 
     @property
     def partition(self) -> Partition | None:
-        """The quorum's log; None before it is opened, and while it is opened anew because it was found damaged."""
+        """The quorum's log; None before it is opened, and while it is opened anew: at once, or when there is room for that."""
         return self._engine.partitions.get(self._engine.config.quorum_group)
 
     @property
@@ -79,19 +86,19 @@ class Quorum:
     @property
     def latest(self) -> VoterSet:
         """Who votes on the quorum's log, committed or not."""
-        partition = self.partition
+        partition = self.partition or self._before
         return self.static if partition is None else partition.core.voters
 
     @property
     def committed(self) -> VoterSet | None:
         """Who votes on the quorum's log for good; None while that is not in the log (kraft.version 0)."""
-        partition = self.partition
+        partition = self.partition or self._before
         return None if partition is None else partition.core.voter_history.at(partition.high_watermark)
 
     def finalized_kraft_version(self) -> tuple[int, Offset]:
         """The kraft.version by the log of the quorum, as Kafka tells it to clients, and the high watermark that goes with it;
-        (0, -1) where the log is not open."""
-        partition = self.partition
+        (0, -1) where the log was not opened yet."""
+        partition = self.partition or self._before
         if partition is None:
             return 0, Offset(-1)
         return partition.core.voter_history.kraft_version, partition.high_watermark

@@ -32,7 +32,7 @@ from raftlake.replica.quorum import voters_to_json
 from raftlake.replica.transaction_entry import Transaction
 from raftlake.replica.transaction_entry import decode as decode_transaction
 from raftlake.tier.entries import Tiered, decode_segment, decode_tiered
-from raftlake.wire.ids import id_from_text, id_to_text
+from raftlake.wire.ids import id_from_text, id_to_text, is_cluster_id
 
 #: Ids that a node takes for its producers at a time. Each block is one command, so that no id above this many for each offset
 #: of the log has ever been given out.
@@ -164,7 +164,14 @@ def decode_node(key: str, value: bytes) -> NodeAddresses | Refused:
 
 def decode_cluster(value: bytes) -> str | Refused:
     """The cluster id under CLUSTER_KEY."""
-    return read_or_refuse(lambda: id_to_text(id_from_text(plain_text(json_object(value)["cluster_id"]))))
+
+    def read() -> str:
+        cluster_id = plain_text(json_object(value)["cluster_id"])
+        if not is_cluster_id(cluster_id):
+            raise ValueError(f"no cluster is named {cluster_id!r}")
+        return cluster_id
+
+    return read_or_refuse(read)
 
 
 def decode_producers_next(value: bytes, version: int) -> int | Refused:

@@ -4,7 +4,6 @@ Formatting a directory again with the same values changes nothing. Other values 
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from raftlake.errors import ConfigError, WrongState
@@ -13,8 +12,7 @@ from raftlake.runtime.log import quote
 from raftlake.runtime.settings.parsing import NODE_ID_MAX
 from raftlake.storage.files import storage_error
 from raftlake.storage.meta import FILE_NAME, MetaProperties, format_directory, read_meta
-
-_CLUSTER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+from raftlake.wire.ids import is_cluster_id
 
 
 def format_data_dir(data_dir: Path, node_id: int, cluster_id: str | None = None) -> MetaProperties:
@@ -24,7 +22,7 @@ def format_data_dir(data_dir: Path, node_id: int, cluster_id: str | None = None)
     """
     if not 0 <= node_id <= NODE_ID_MAX:
         raise ConfigError(f"node.id={node_id}: out of range; accepted is 0 to {NODE_ID_MAX}")
-    if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
+    if cluster_id is not None and not is_cluster_id(cluster_id):
         raise ConfigError(f"cluster.id={quote(cluster_id)}: accepted are 1 to 64 of the characters A-Z a-z 0-9 _ . -")
     if not _is_formatted(data_dir):
         return format_directory(data_dir, node_id=NodeId(node_id), cluster_id=cluster_id)

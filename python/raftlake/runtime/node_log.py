@@ -29,6 +29,7 @@ class NodeLog:
         node.own_vote.listeners.append(self.own_vote)
         node.kv.room.listeners.append(self.warning)
         node.disk.listeners.append(self.warning)
+        node.cluster_identity.listeners.append(self.warning)
         node.topics.changes.listeners.append(self.topic)
         node.refused_for_good.listeners.append(self.refused)
         node.refused_for_good.overflow_listeners.append(self.warning)

@@ -211,6 +211,7 @@ class NodeServer:
             timing=settings.raft,
             codec=self._codec,
             on_unreachable=self._on_unreachable,
+            on_foreign=self._on_foreign,
             response_bytes_max=settings.request_bytes_max,
             allowed=PeerAddresses(settings.peer_networks),
         )
@@ -230,7 +231,7 @@ class NodeServer:
         log = NodeLog(settings.node_id, settings.quorum_group)
         log.listen_to(node)
         self._moved = MovedVoters(node, self._network.connected_peers, log.moved)
-        node.membership.cluster_id_listeners.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
+        node.cluster_identity.writers.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
         self._metrics = NodeMetrics(
             node, self._clock, self._connection_counts, lambda: self._room.held, settings.connections_max
         )
@@ -377,11 +378,15 @@ class NodeServer:
     def _on_unreachable(self, peer: NodeId) -> None:
         self.node.peer_unreachable(peer)
 
+    def _on_foreign(self, peer: NodeId, address: Endpoint) -> None:
+        self.node.cluster_identity.refused_by(peer, address)
+
     def _on_cluster_id(self, meta: MetaProperties, cluster_id: str) -> None:
-        """The quorum was formatted without an id and has chosen one: it is this directory's from now on."""
+        """The directory was formatted without an id, and the quorum has one: it is this directory's from now on."""
         if meta.cluster_id is None:
+            assert self._logs is not None
             known = MetaProperties(node_id=meta.node_id, directory_id=meta.directory_id, cluster_id=cluster_id)
-            write_meta(self._settings.data_dir, known)
+            self._logs.room.retrying(lambda: write_meta(self._settings.data_dir, known))
             event(logger, logging.INFO, "cluster id", node=self._settings.node_id, cluster=cluster_id)
 
     def _connection_counts(self) -> Mapping[str, int]:

@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from raftlake.errors import DiskFull, StorageError
+from raftlake.errors import StorageError
 from raftlake.ports.driver import PeerConnection
 from raftlake.ports.peer_rpcs import ControlReply, ControlRpc, FetchRpc, FetchSnapshotRpc, GroupId, PeerReply, PeerRpc
 from raftlake.raft.actions import ReportRole
@@ -26,7 +26,7 @@ from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
 from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk.disk import SimulatedDisk
-from raftlake.sim.disk.power import SimulatedCrash
+from raftlake.sim.disk.power import ClosedLog, SimulatedCrash
 from raftlake.sim.faults.faults import Settings, stream
 from raftlake.sim.faults.forging import FORGER, forged_requests
 from raftlake.sim.faults.strikes import RoleTrap
@@ -141,11 +141,7 @@ class Machine:
         self._watch = NodeWatch(self.node, incarnation, self.disk.logs, world.invariants, world.coverage, world.trace)
         self.node.reports.role_listeners.append(self._spring_trap)
         self.node.reports.role_listeners.append(self._announce_leader)
-        try:
-            self._enter(incarnation, self.node.start)
-        except DiskFull as full:
-            # What it must write to begin found no room: the process ends and says why. Its supervisor starts it again.
-            self.crash(f"cannot start: {full}")
+        self._enter(incarnation, self.node.start)
         if self.node is not None:
             self._arm(self.node)
 
@@ -282,7 +278,7 @@ class Machine:
 
     def _on_fatal(self, error: Exception) -> None:
         """The node stopped itself: right after a disk error, a defect otherwise."""
-        if not isinstance(error, StorageError):
+        if not isinstance(error, StorageError) or isinstance(error, ClosedLog):
             raise error
         self.crash(f"stopped itself: {error}")
 

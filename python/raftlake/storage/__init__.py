@@ -13,14 +13,13 @@ Reading order:
 - `epochs`, `start_points`: the leader epochs of a log; the facts that spare a start the reading of the whole log.
 - `aborted_index`: the aborted transactions of a log, a file for each segment that ends some.
 - `flusher`, `reserve`, `disposal`: syncs off the driver's thread; blocks set aside for appends; the deletion of large files.
-- `threads`: a thread that may fail to start.
 - `scan`, `recovery`, `recovery_points`: batches in a file; the opening of a log after any stop; how far a log is durable.
 - `scrub`, `impairment`, `reset`: the search for decay; a log that has lost synced records; a log that begins anew.
 - `partial`: a log that does not hold yet all that was committed when it was begun.
 - `cleaned`, `log_compaction`: compacted segments, and how they take the place of others; compaction as one log has it.
 - `compactor`, `compaction_calls`, `compaction_worker`, `compaction_pass`: a pass in a process of its own; what both tell each
   other; that process; the files of a pass.
-- `worker_ending`: how a worker process ended that is gone.
+- `threads`, `worker_ending`: a thread that may fail to start; how a worker process ended that is gone.
 - `noted_starts`: where logs begin for clients, in the midst of a segment perhaps.
 - `snapshots`: the `.checkpoint` files (KIP-630).
 - `election`, `election_journal`: `FileElectionStore`, with a file for the quorum's log and one for all data partitions.

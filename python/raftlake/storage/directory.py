@@ -92,6 +92,8 @@ class FileLogDirectory:
             spares.keep()
         self._pool = FilePool(files_max if files_max is not None else descriptors_max(), self._disposal, self.room)
         self._logs: dict[GroupId, FileLog] = {}
+        #: Logs that are closed and not set aside yet. A look at what is left of their files would not find all of it.
+        self._damages: dict[GroupId, Damage] = {}
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
         self.snapshots = FileSnapshotStore(path, post, self._disposal)
         self._compactor = Compactor(post)
@@ -124,6 +126,7 @@ class FileLogDirectory:
         """Raises StorageError: the disk failed, or the log holds damage that may not be cut away."""
         log = self._logs.get(group)
         if log is None:
+            self._damages.pop(group, None)
             if self._points.of(group) is not None and not partition_path(self.path, group).is_dir():
                 raise StorageError(
                     f"{partition_path(self.path, group)} is missing, but this node had it: what it held, and how it voted, is "
@@ -146,6 +149,7 @@ class FileLogDirectory:
             log = self._logs.pop(group, None)
             if log is not None:
                 log.abandon()
+            self._damages.pop(group, None)
             self.snapshots.forget(group)
         self._points.forget(groups)
         self._cleaned.forget(groups)
@@ -154,24 +158,8 @@ class FileLogDirectory:
         self._note_recovered(groups)
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
+        found = self._damages.get(group) or self._look_at(group, damage)
         path = partition_path(self.path, group)
-        log = self._logs.pop(group, None)
-        log_end = None
-        if log is not None:
-            log_end = log.end_offset
-            log.abandon()
-        if isinstance(damage, UnfitBeginning) and self._cleaned.note({group: Offset(0)}):
-            self.room.retrying(self._cleaned.save)
-        found = Damage(
-            path,
-            damage,
-            durable_end=self._points.of(group) or Offset(0),
-            log_end=log_end,
-            # What other replicas have may lack tombstones that the intact beginning needs.
-            is_whole_lost=self._cleaned.of(group) is not None,
-        )
-        if not found.is_real:
-            raise StorageError(f"{damage}; but now all of it can be read: look at the disk and the memory of this machine")
         self.room.retrying(lambda: mark(path, found.impairment(epoch), found.reason))
         self.room.retrying(found.copy_beginning)
         self._points.lower(group, found.offset)
@@ -179,7 +167,38 @@ class FileLogDirectory:
         self._starts.lower(group, found.offset)
         self.snapshots.forget(group)
         aside = self.room.retrying(found.put_aside)
+        del self._damages[group]
         return f"{found.reason}; the log was cut to offset {found.offset}, the damaged rest is in {aside}"
+
+    def _look_at(self, group: GroupId, damage: DamagedData) -> Damage:
+        """What is wrong with a log, which is closed then. Raises StorageError, also where nothing is wrong with it."""
+        log = self._logs.get(group)
+        if isinstance(damage, UnfitBeginning) and self._cleaned.note({group: Offset(0)}):
+            self.room.retrying(self._cleaned.save)
+        if log is not None:
+            self._note_synced(log)
+        found = Damage(
+            partition_path(self.path, group),
+            damage,
+            durable_end=self._points.of(group) or Offset(0),
+            log_end=None if log is None else log.end_offset,
+            # What other replicas have may lack tombstones that the intact beginning needs.
+            is_whole_lost=self._cleaned.of(group) is not None,
+        )
+        if not found.is_real:
+            raise StorageError(f"{damage}; but now all of it can be read: look at the disk and the memory of this machine")
+        self._damages[group] = found
+        if log is not None:
+            del self._logs[group]
+            log.abandon()
+        return found
+
+    def _note_synced(self, log: FileLog) -> None:
+        """The files of a damaged log may be shorter than they were. Should the process end before that is marked, then the next
+        start learns it from the recovery point."""
+        if self._points.note({log.group: log.synced_end}):
+            with contextlib.suppress(DiskFull):
+                self._points.save()
 
     def file_at(self, group: GroupId, offset: int) -> str:
         path = partition_path(self.path, group)

@@ -58,7 +58,7 @@ def _lines(path: Path, *, records: bool) -> Iterator[str]:
         election_journal.COPY_NAME: dump_election_states,
         epochs.FILE_NAME: dump_epochs,
         meta.FILE_NAME: dump_meta,
-        partition.METADATA_NAME: lambda data: iter(data.decode(errors="replace").splitlines()),
+        partition.METADATA_NAME: lambda data: dump_partition(path, data),
     }
     # A compacted segment has another name until it is put into place.
     suffix = path.with_suffix("").suffix if path.suffix in (CLEANED_SUFFIX, SWAP_SUFFIX) else path.suffix
@@ -113,7 +113,9 @@ def describe_batch(path: Path, data: bytes, batch: BatchAt, *, records: bool) ->
     header = parse_header(data)
     is_valid = crc32c(memoryview(data)[21:]) == header.crc
     yield describe_header(header, batch.position, is_valid=is_valid)
-    if records and is_valid:
+    if not is_valid:
+        yield f"damaged: {path} at byte {batch.position}: the CRC of the batch is wrong"
+    elif records:
         try:
             for record in decode_records(data, include_control=True):
                 yield describe_record(record, is_control=header.is_control)
@@ -253,6 +255,15 @@ def dump_epochs(data: bytes) -> Iterator[str]:
         return
     for epoch, start in entries:
         yield f"leaderEpoch: {epoch} startOffset: {start}"
+
+
+def dump_partition(path: Path, data: bytes) -> Iterator[str]:
+    try:
+        partition.read_topic_id(path.parent)
+    except StorageError as error:
+        yield f"damaged: {error}"
+        return
+    yield from data.decode("ascii").splitlines()
 
 
 def dump_meta(data: bytes) -> Iterator[str]:

@@ -200,8 +200,10 @@ class Damage:
 
     def copy_beginning(self) -> None:
         """The intact beginning of the segment becomes a file of its own: bytes that cannot be read are never touched. Without
-        room for the copy all of the segment goes, for its records are with the other replicas. Raises StorageError."""
-        if self._segment is None:
+        room for the copy all of the segment goes, for its records are with the other replicas. Raises StorageError, and
+        DiskFull, after which it may be called again."""
+        if self._segment is None or self._aside is not None:
+            # Once `put_aside` has begun, the copy may stand in the place of the segment.
             return
         path = self._path / file_name(self._segment)
         source, _ = _open(path)
@@ -237,6 +239,8 @@ class Damage:
         aside = self._aside
         doomed = [base for base in self._bases if self._segment is None or base > self._segment]
         try:
+            # Its name is durable before anything goes there.
+            sync_directory(self._path)
             for base in reversed(doomed):
                 self._move(base, aside)
             if self._segment is not None:
@@ -261,7 +265,6 @@ class Damage:
             aside = self._path / f"{ASIDE_PREFIX}{self.offset:020d}{f'-{number}' if number else ''}"
             try:
                 aside.mkdir(DIRECTORY_MODE)
-                sync_directory(self._path)
             except FileExistsError:
                 continue
             except OSError as error:

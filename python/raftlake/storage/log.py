@@ -443,10 +443,12 @@ class FileLog:
             self._fail(work.epochs_error)
 
     def settle(self) -> None:
-        """Everything in the log is durable when it returns. Raises StorageError."""
+        """Everything in the log is durable when it returns. Raises StorageError; DiskFull: it may be called again."""
         self._require_usable()
         try:
             self._active.sync()
+        except DiskFull:
+            raise
         except StorageError as error:
             raise self._fail(error) from error
         self.synced_end = self.end_offset

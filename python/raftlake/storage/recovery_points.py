@@ -34,6 +34,8 @@ class RecoveryPoints:
         self._lock = threading.Lock()
         #: The file says what `save` last was to write.
         self._is_saved = True
+        #: The file may still say more of a log than is so.
+        self._is_file_ahead = False
 
     def of(self, group: GroupId) -> Offset | None:
         """The log of `group` was durable up to this offset (exclusive); None when nothing is known."""
@@ -44,7 +46,8 @@ class RecoveryPoints:
         if self._points.get(_key(group), offset) > offset:
             with self._lock:
                 self._points[_key(group)] = offset
-            self._save_lowered()
+            self._is_file_ahead = True
+        self._save_lowered()
 
     def forget(self, groups: Sequence[GroupId]) -> None:
         """The logs are about to be deleted."""
@@ -53,15 +56,19 @@ class RecoveryPoints:
             with self._lock:
                 for key in known:
                     del self._points[key]
-            self._save_lowered()
+            self._is_file_ahead = True
+        self._save_lowered()
 
     def _save_lowered(self) -> None:
         """What the file says may no longer be so. Without room for another one it goes: a file that is missing records nothing.
-        Raises StorageError."""
+        Raises StorageError. After that the next call tries again, whatever log it is about."""
+        if not self._is_file_ahead:
+            return
         try:
             self.save()
         except DiskFull:
             delete_file(self._path)
+        self._is_file_ahead = False
 
     def note(self, ends: Mapping[GroupId, Offset]) -> bool:
         """These logs are durable up to these offsets; True when that is news to be saved."""

@@ -107,11 +107,16 @@ class FileStartPoints:
             if sync:
                 sync_directory(self._path)
         except OSError as error:
-            # It may have its name already: the directory tells.
-            self._known = None
+            self._look_again(offset)
             discard(temporary)
             raise storage_error("write", file, error) from error
         self._known = sorted({*known, offset})
+
+    def _look_again(self, offset: Offset) -> None:
+        """The point may have its name already. To list all points would take a descriptor, and there may be none."""
+        others = {known for known in self.offsets if known != offset}
+        is_there = os.path.exists(self.file(offset, PRODUCERS_SUFFIX))
+        self._known = sorted({*others, offset} if is_there else others)
 
     def begin(self, offset: Offset, head_bytes: int) -> FilePointWriter:
         return FilePointWriter(self, offset, head_bytes)
@@ -145,7 +150,7 @@ class FileStartPoints:
                     self.file(offset, suffix).unlink(missing_ok=True)
             sync_directory(self._path)
         except OSError as error:
-            self._known = None
+            # What was not deleted durably counts as there, so that it is deleted again.
             raise storage_error("delete", self.file(offset, suffix), error) from error
         self._known = [known for known in self.offsets if known not in offsets]
 

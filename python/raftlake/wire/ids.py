@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -16,11 +17,22 @@ from kio.static.constants import uuid_zero
 from raftlake.errors import WireError
 from raftlake.wire.primitives import ID_BYTES, ZERO_ID
 
-__all__ = ["ZERO_ID", "KioId", "id_from_kio", "id_from_text", "id_to_kio", "id_to_text", "table_of", "table_uri"]
+__all__ = [
+    "ZERO_ID",
+    "KioId",
+    "id_from_kio",
+    "id_from_text",
+    "id_to_kio",
+    "id_to_text",
+    "is_cluster_id",
+    "table_of",
+    "table_uri",
+]
 
 _T = TypeVar("_T")
 #: Of an id as text.
 _ID_CHARS = 22
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class KioId(Protocol):
@@ -60,6 +72,11 @@ def id_from_text(text: str) -> bytes:
     if len(raw) != ID_BYTES or id_to_text(raw) != text:
         raise WireError(f"{text!r} is not an id of {ID_BYTES} bytes")
     return raw
+
+
+def is_cluster_id(text: str) -> bool:
+    """Whether a cluster may be named so: by such an id, or by another name without spaces."""
+    return _CLUSTER_ID.fullmatch(text) is not None
 
 
 def table_uri(tier_uri: str, topic: str, topic_id: bytes) -> str:

@@ -222,13 +222,61 @@ def test_a_rename_that_is_broken_off_anywhere_is_repeated() -> None:
         kv = space(FILES)
         repeat(kv, lambda kv=kv: rename(kv), last)  # type: ignore[misc]
         marked = [root for root in (MAIN, OTHER) if Mark.decode(kit.read(kv, root).get("metadata", b"")) is not None]
-        if marked == [MAIN, OTHER]:
-            for root in marked:
-                with pytest.raises(WrongState, match=r"Repeat it$"):
-                    delete(kv, root)
+        assert marked in ([], [MAIN, OTHER]), "both at once"
+        if marked and set(kit.read(kv, OTHER)) == {"metadata"}:
+            delete(kv, OTHER)
+            assert kv.names("/fs/trial/deep/main") == set()
+            marked = [MAIN]
+        for root in marked:
+            with pytest.raises(WrongState, match=r"Repeat it$"):
+                delete(kv, root)
         rename(kv)
         assert kit.read(kv, OTHER) == FILES
         assert kv.names("/fs/orders/") == set()
+
+
+@pytest.mark.parametrize("files", [FILES, {"metadata": kit.metadata()}])
+def test_the_source_of_a_rename_never_goes_without_its_target(files: dict[str, bytes]) -> None:
+    """Behind the last move it holds nothing but the mark, as a target before the first one does."""
+    whole = space(files)
+    rename(whole)
+    kv = space(files)
+    repeat(kv, lambda: rename(kv), len(whole.transactions) - 1)
+    assert set(kit.read(kv, MAIN)) == {"metadata"}
+    with pytest.raises(WrongState, match=r"Repeat it$"):
+        delete(kv, MAIN)
+    rename(kv)
+    assert kit.read(kv, OTHER) == files
+
+
+def target_marked_alone(kv: MemoryKv) -> None:
+    """As an earlier version left it: it marked the source behind the target."""
+    told = f"raftlake checkpoints rename {MAIN} {OTHER}"
+    kit.write(kv, OTHER, {"metadata": Mark("rename", told, QUERY, kit.metadata().decode()).encode()})
+
+
+def test_a_target_that_was_marked_alone_is_free_again_when_the_rename_is_given_up() -> None:
+    third = "raftlake://orders/third"
+    kv = space(FILES)
+    target_marked_alone(kv)
+    way = rf"Repeat it, or delete what it left \(raftlake checkpoints delete {OTHER}\)$"
+    with pytest.raises(WrongState, match=way):
+        changes.rename(kit.tools(kv), Location.parse(MAIN), Location.parse(OTHER), "another command")
+    rename(kv, target=third)
+    with pytest.raises(WrongState, match=f"{MAIN} does not exist"):
+        rename(kv)
+    delete(kv, OTHER)
+    assert kv.names("/fs/trial/deep/main") == set()
+    rename(kv, third, OTHER)
+    assert kit.read(kv, OTHER) == FILES
+
+
+def test_a_rename_whose_target_was_marked_alone_is_repeated() -> None:
+    kv = space(FILES)
+    target_marked_alone(kv)
+    rename(kv)
+    assert kit.read(kv, OTHER) == FILES
+    assert kv.names("/fs/orders/") == set()
 
 
 def test_a_lost_answer_does_not_break_a_change_off() -> None:

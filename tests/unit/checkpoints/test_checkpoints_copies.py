@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,11 @@ import pytest
 import checkpointkit as kit
 from checkpointkit import FORK, QUERY, Crash, MemoryKv
 from raftlake.checkpoints import copies
-from raftlake.checkpoints.directory import Directory
+from raftlake.checkpoints.directory import Directory, require_new
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.mark import Mark
 from raftlake.checkpoints.sources import select
-from raftlake.errors import UnknownOutcome, WrongState
+from raftlake.errors import InvalidInput, MachineError, UnknownOutcome, WrongState
 
 MAIN, TRIAL = "raftlake://orders/main", "raftlake://orders/deep/trial"
 TOLD = f"raftlake checkpoints fork {MAIN} {TRIAL}"
@@ -364,3 +365,25 @@ def test_a_query_that_has_committed_nothing_yet_may_move() -> None:
     names = {"metadata": kit.metadata(), "offsets/0": kit.offsets(0)}
     chosen = select("it", names, names.__getitem__, None, is_move=True)
     assert (chosen.batch, chosen.names) == (None, ("offsets/0",))
+
+
+def test_a_path_that_the_system_refuses_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 256)
+    require_new(tmp_path / ("x" * 255))
+    for look in (require_new, Directory):
+        with pytest.raises(MachineError, match="xxx cannot be read: File name too long"):
+            look(long)
+        with pytest.raises(InvalidInput, match=r"b\\udcffd' is not valid Unicode text"):
+            look(tmp_path / os.fsdecode(b"b\xffd"))
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(WrongState, match="loop is no directory"):
+        Directory(tmp_path / "loop")
+    with pytest.raises(WrongState, match="loop exists"):
+        require_new(tmp_path / "loop")
+
+    def refuse(path: Path) -> object:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(MachineError, match="cannot be read: Permission denied"):
+        require_new(tmp_path)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,19 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from quorumkit import described_quorum
+from raftlake.cli import lag as cli_lag
 from raftlake.cli import main as cli
 from raftlake.cli import output as cli_output
+from raftlake.cli import quorum as cli_quorum
+from raftlake.cli import sinks as cli_sinks
 from raftlake.cli import topics as cli_topics
+from raftlake.cli import transactions as cli_transactions
+from raftlake.cli.produce import to_record
 from raftlake.client import Record
 from raftlake.client.types import LOCAL_SERVERS, SERVERS_VARIABLES, PartitionDescription, TopicDescription
 from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected, WrongState
 from raftlake.runtime.settings.settings import load_settings
+from raftlake.wire import batches
 from raftlake.wire.quorum import status_lines
 
 SETTINGS = ["quorum.voters=1@127.0.0.1:9092", "log.dirs=d"]
@@ -125,6 +134,63 @@ def test_an_error_is_one_line_that_names_what_is_wrong(tmp_path: Path) -> None:
         assert named in outcome.stderr
         assert outcome.stderr.count("\n") == 1 and outcome.stderr.startswith("raftlake: ")
         assert outcome.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["topics describe {}", "sinks forget {}", "transactions abort {}", "lag --query {}", "describe --status --topic {}"],
+)
+def test_an_argument_that_is_no_text_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Each ended in a traceback, where the client made bytes of it."""
+
+    class Encoding:
+        def __getattr__(self, name: str) -> Any:
+            return self
+
+        def __call__(self, *told: Any, **more: Any) -> Any:
+            for each in told:
+                str(each).encode()
+            return self
+
+    @contextlib.contextmanager
+    def connect(bootstrap_server: str, timeout_ms: int) -> Iterator[Any]:
+        yield Encoding()
+
+    for module in (cli_topics, cli_sinks, cli_transactions, cli_lag, cli_quorum):
+        monkeypatch.setattr(module, "connect", connect)
+    monkeypatch.setattr(sys, "argv", ["raftlake", *command.format("b\udcffd").split()])
+    assert cli.run(cli.app) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("raftlake: '") and "b\\udcffd' is not valid Unicode text\n" in said.err
+    assert said.err.count("\n") == 1 and said.out == ""
+
+
+@pytest.mark.parametrize("given", ["-", "ö", "b\udcffd"])
+def test_keys_are_parted_by_the_bytes_that_were_given(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes], given: str
+) -> None:
+    record = Record(topic="t", partition=0, offset=1, timestamp_ms=2, key=b"k", value=b"v", headers=())
+    monkeypatch.setattr(cli_topics, "connect", lambda *_: Quorum())
+    monkeypatch.setattr(cli_topics, "_records", lambda *told, **more: [record])
+    assert (
+        CliRunner().invoke(cli.app, ["consume", "t", "--key-separator", given]).stdout_bytes
+        == b"k" + os.fsencode(given) + b"v\n"
+    )
+    parted = to_record(b"k" + os.fsencode(given) + b"v", given, None)
+    assert (parted.key, parted.value) == (b"k", b"v")
+
+
+@pytest.mark.parametrize(("flip", "code"), [(False, 0), (True, 1)])
+def test_a_dump_of_a_damaged_batch_is_an_error(tmp_path: Path, flip: bool, code: int) -> None:
+    data = bytearray(batches.build_batch([batches.Record(value=b"abc")], base_offset=0, leader_epoch=1, timestamp_ms=1))
+    data[-2] ^= flip
+    file = tmp_path / f"{0:020}.log"
+    file.write_bytes(data)
+    outcome = CliRunner().invoke(cli.app, ["dump", str(file)])
+    assert outcome.exit_code == code
+    assert ("isvalid: false" in outcome.stdout, "\ndamaged: " in outcome.stdout) == (flip, flip)
 
 
 def test_the_start_of_a_node_by_a_program_says_the_same(tmp_path: Path) -> None:

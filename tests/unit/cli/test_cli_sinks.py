@@ -16,7 +16,8 @@ from raftlake.cli import sinks as cli_sinks
 from raftlake.cli.sink_facts import SinkMissing
 from raftlake.client import sink_keys as keys
 from raftlake.client.errors import KvConflict
-from raftlake.kv.commands import Put
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.kv.commands import OPERATIONS_MAX, Put
 
 OWNER = keys.Owner(run="run-1", query="q", host="host-1", pid=17, since_ms=1_000, generation=3, before=("run-0",))
 BATCH = keys.CommittedBatch(batch=41, run="run-1", rows=7, tasks=2, at_ms=2_000, topics={"t": 7})
@@ -102,6 +103,60 @@ def test_a_sink_that_commits_meanwhile_is_not_forgotten(space: FakeKeys) -> None
         run("forget", "a/b")
     assert keys.batch_key("a/b") in space.entries
     assert set(space.states().values()) == {"Ongoing"}
+
+
+@pytest.mark.parametrize(
+    "failure", [UnknownOutcome("no answer"), RequestRejected(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no leader")]
+)
+def test_a_forgetting_that_was_broken_off_is_ended_by_the_next_one(space: FakeKeys, failure: Exception) -> None:
+    """The keys were gone and the transactions open, and the next one said that there is no such sink."""
+    mine, other = keys.app_transactional_id("a/b", 3, 0, 1), keys.app_transactional_id("c", 3, 0, 1)
+    space.begin(mine)
+    space.begin(other)
+    space.outcomes = [None, failure]
+    with pytest.raises(type(failure)):
+        run("forget", "a/b")
+    assert sorted(space.entries) == [keys.owner_key("c")] and space.states()[mine] == "Ongoing"
+    assert run("forget", "a/b") == "a/b was forgotten before, and 1 transactions were open still\n"
+    assert space.states() == {mine: "Aborted", other: "Ongoing"}
+    with pytest.raises(SinkMissing):
+        run("forget", "a/b")
+
+
+@pytest.mark.parametrize("ended", [[0], [0, 1], [2], [0, 1, 2]])
+def test_what_tasks_end_meanwhile_leaves_no_other_transaction_open(space: FakeKeys, ended: list[int]) -> None:
+    ids = [keys.app_transactional_id("a/b", 3, task, 1) for task in range(3)]
+    for each in ids:
+        space.begin(each)
+
+    def meanwhile() -> None:
+        for task in ended:
+            space.time_out(ids[task])
+
+    space.before_txn = [lambda: None, meanwhile]
+    assert run("forget", "a/b").endswith("and 3 transactions were open\n")
+    assert set(space.states().values()) == {"Aborted"}
+    assert keys.owner_key("a/b") not in space.entries
+
+
+def test_the_next_transaction_of_a_task_is_left_alone(space: FakeKeys) -> None:
+    first, second = (keys.app_transactional_id("a/b", 3, task, 1) for task in range(2))
+    space.begin(first)
+    space.begin(second)
+    space.before_txn = [lambda: None, lambda: space.begin(first)]
+    run("forget", "a/b")
+    assert space.states() == {first: "Ongoing", second: "Aborted"}
+
+
+@pytest.mark.parametrize("count", [OPERATIONS_MAX - 1, OPERATIONS_MAX, OPERATIONS_MAX + 1])
+def test_as_many_transactions_are_aborted_at_once_as_a_command_takes(space: FakeKeys, count: int) -> None:
+    for task in range(count):
+        space.begin(keys.app_transactional_id("a/b", 3, task, 1))
+    before = len(space.commands)
+    run("forget", "a/b")
+    sizes = [len(command) for command in space.commands[before + 1 :]]
+    assert sizes == ([count] if count <= OPERATIONS_MAX else [OPERATIONS_MAX, count - OPERATIONS_MAX])
+    assert set(space.states().values()) == {"Aborted"}
 
 
 @pytest.mark.parametrize("command", ["show", "forget"])

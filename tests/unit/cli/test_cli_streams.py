@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlake.cli.streams import EXIT_BROKEN_PIPE
+from raftlake.cli.streams import EXIT_BROKEN_PIPE, open_streams
 
 
 def shell(tail: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,3 +54,20 @@ def test_closed_streams_are_no_obstacle(long_file: str, closed: str, lines: int)
 def test_an_error_is_an_error_although_nobody_can_be_told() -> None:
     for tail in ("2>&-", "2>/dev/full", ">/dev/full 2>&1"):
         assert shell(tail, "dump", "nothing-there").returncode == 1
+
+
+def test_a_path_that_is_no_text_is_printed_as_it_is(tmp_path: Path) -> None:
+    """Also where the locale says that the output is UTF-8."""
+    path = os.fsencode(tmp_path) + b"/b\xffd"
+    line = [sys.executable, "-m", "raftlake", "format", "--data-dir", path, "--node-id", "1"]
+    env = dict(os.environ, PYTHONIOENCODING="utf-8:strict")
+    outcome = subprocess.run(line, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL, env=env)
+    assert (outcome.returncode, outcome.stderr) == (0, b"")
+    assert path in outcome.stdout
+
+
+@pytest.mark.parametrize(("errors", "then"), [("strict", "surrogateescape"), ("backslashreplace", "backslashreplace")])
+def test_what_somebody_chose_for_the_output_stays(monkeypatch: pytest.MonkeyPatch, errors: str, then: str) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors))
+    open_streams()
+    assert (sys.stdout.encoding, sys.stdout.errors) == ("utf-8", then)

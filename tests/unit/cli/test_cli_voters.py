@@ -262,14 +262,17 @@ class Changing:
     """A quorum whose voters, and those of its one partition, are as given, asked time after time."""
 
     def __init__(self, of_quorum: list[set[int]], of_partition: list[set[int]]) -> None:
+        self.waited_ms: list[float] = []
         self._of_quorum = itertools.chain(of_quorum, itertools.repeat(of_quorum[-1]))
         self._of_partition = itertools.chain(of_partition, itertools.repeat(of_partition[-1]))
 
-    def topics(self) -> list[TopicDescription]:
+    def topics(self, *, timeout_ms: float) -> list[TopicDescription]:
+        self.waited_ms.append(timeout_ms)
         part = PartitionDescription(partition=0, leader_id=1, leader_epoch=1, replicas=())
         return [TopicDescription(name="t", topic_id=bytes(16), partitions=(part,))]
 
-    def describe_quorum(self, topic: str = "", partition: int = 0) -> QuorumDescription:
+    def describe_quorum(self, topic: str = "", partition: int = 0, *, timeout_ms: float) -> QuorumDescription:
+        self.waited_ms.append(timeout_ms)
         return quorum([replica(node) for node in sorted(next(self._of_partition if topic else self._of_quorum))], [])
 
 
@@ -297,3 +300,58 @@ def test_a_leader_that_does_not_know_yet_of_its_own_removal_is_asked_again(
 def test_partitions_that_do_not_follow_are_named(quick_time: float) -> None:
     with pytest.raises(WrongState, match="1 partitions have not followed yet, t-0 among them"):
         follow(Changing([{3, 4}], [{2, 3, 4}]), quick_time)
+
+
+class Refusing(Changing):
+    """Its one partition is refused with each of these codes, one after the other; the topic goes with the last one."""
+
+    def __init__(self, *codes: ErrorCode) -> None:
+        super().__init__([{3, 4}], [{3, 4}])
+        self.codes = list(codes)
+        self.is_deleted = False
+
+    def topics(self, *, timeout_ms: float) -> list[TopicDescription]:
+        return [] if self.is_deleted else super().topics(timeout_ms=timeout_ms)
+
+    def describe_quorum(self, topic: str = "", partition: int = 0, *, timeout_ms: float) -> QuorumDescription:
+        if topic and self.codes:
+            code = self.codes.pop(0)
+            self.is_deleted = not self.codes
+            raise RequestRejected(code, "describe quorum of t-0")
+        return super().describe_quorum(topic, partition, timeout_ms=timeout_ms)
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+        [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+    ],
+)
+def test_a_topic_that_is_deleted_while_its_partitions_follow_does_not_fail_the_change(
+    quick_time: float, capsys: pytest.CaptureFixture[str], codes: list[ErrorCode]
+) -> None:
+    """It ended with UNKNOWN_TOPIC_OR_PARTITION, as if the change had not been made."""
+    follow(Refusing(*codes), quick_time)
+    assert capsys.readouterr().out == "voters: 3, 4\n"
+
+
+def test_an_error_while_partitions_follow_says_that_the_change_was_made(quick_time: float) -> None:
+    told = r"the change was made, but it could not be asked which .* \(UNSUPPORTED_VERSION: .*\); they go on by themselves"
+    with pytest.raises(WrongState, match=told):
+        follow(Refusing(ErrorCode.UNSUPPORTED_VERSION), quick_time)
+
+
+def test_a_partition_that_nobody_leads_until_the_end_is_named(quick_time: float) -> None:
+    with pytest.raises(WrongState, match="1 partitions have not followed yet, t-0 among them"):
+        follow(Refusing(*[ErrorCode.LEADER_NOT_AVAILABLE] * 100), quick_time)
+
+
+def test_what_is_asked_gets_what_is_left_of_the_time(quick_time: float) -> None:
+    client = Changing([{3, 4}], [{2, 4}, {3, 4}])
+    follow(client, quick_time)
+    patience = cli_voters.PARTITION_PATIENCE_MS
+    assert client.waited_ms == [10_000, 10_000, patience, 9_750, 9_750, patience]
+    late = Changing([{3, 4}], [{3, 4}])
+    follow(late, quick_time - 9)
+    assert late.waited_ms == [750, 750, 750]

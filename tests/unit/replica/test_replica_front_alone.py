@@ -28,6 +28,7 @@ from raftlake.replica.front import Front
 from raftlake.replica.names import Names
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.services import Services
+from raftlake.replica.voters.cluster_identity import ClusterIdentity
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.find_quorum import FindQuorumRequest
 from raftlake.wire.topic_lists import TopicPartitions
@@ -38,7 +39,8 @@ def fronted(ground: Ground) -> tuple[Front, dict[str, Noted]]:
         name: Noted()
         for name in ("apis", "control", "fetch_server", "fetchers", "kv", "marker_desk", "reads", "snapshot_transfer")
     }
-    return Front(ground.engine, **noted), noted
+    identity = ClusterIdentity(ground.engine, Quorum(ground.engine), Noted())  # type: ignore[arg-type]
+    return Front(ground.engine, identity=identity, **noted), noted
 
 
 def called(noted: dict[str, Noted]) -> list[str]:

@@ -102,7 +102,7 @@ def names_of(ground: Ground) -> Names:
 
 
 def queue_of(ground: Ground, open_group: Callable[[GroupId], None]) -> HostingQueue:
-    hosting: Any = SimpleNamespace(delete=lambda groups: None)
+    hosting: Any = SimpleNamespace(delete=lambda groups: None, has=lambda group: False)
     disk: Any = Noted()
     names = names_of(ground)
     return HostingQueue(ground.engine, disk, hosting, names=names, is_wanted=lambda group: True, open_group=open_group)
@@ -112,7 +112,7 @@ def test_groups_are_opened_and_deleted_some_at_a_time() -> None:
     ground = Ground()
     opened: list[GroupId] = []
     deleted: list[list[GroupId]] = []
-    hosting: Any = SimpleNamespace(delete=lambda groups: deleted.append(list(groups)))
+    hosting: Any = SimpleNamespace(delete=lambda groups: deleted.append(list(groups)), has=lambda group: False)
     queue = HostingQueue(
         ground.engine,
         Noted(),  # type: ignore[arg-type]

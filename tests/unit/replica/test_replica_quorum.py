@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from enginekit import ORDERS, Ground
 from raftkit.replica import key
+from raftlake.errors import DiskFull
 from raftlake.raft.config import RaftConfig
-from raftlake.raft.types import NO_VOTERS, DirectoryId, NodeId, VoterEndpoint
+from raftlake.raft.types import NO_VOTERS, DirectoryId, NodeId, Offset, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.replica.quorum import address_in, endpoints_of
+from raftlake.replica.quorum import Quorum, address_in, endpoints_of
 from replica_cluster import Cluster
 
 
@@ -45,6 +49,38 @@ def test_a_restarted_node_reads_the_voters_from_its_log() -> None:
     assert restarted.quorum.latest == known and restarted.finalized_kraft_version()[0] == 1
     del restarted.partitions[METADATA_GROUP]
     assert restarted.finalized_kraft_version() == (0, -1), "the log is not open"
+
+
+def test_what_the_log_says_of_voters_holds_while_there_is_no_room_to_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node went back to its settings meanwhile: to addresses that voters had left, and to no voters at all."""
+    cluster = Cluster(3, directories=True)
+    cluster.run(5_000, lambda: all(node.quorum.committed is not None for node in cluster.nodes.values()))
+    node = cluster.followers()[0]
+    known, version, addresses = node.quorum.latest, node.finalized_kraft_version(), node.quorum.addresses()
+    assert version[0] == 1 and known != node.quorum.static
+
+    def no_room(group: object) -> None:
+        raise DiskFull("no space left")
+
+    with monkeypatch.context() as full:
+        full.setattr(node.engine.logs, "open", no_room)
+        node.turn._restarts.without_room(node.partitions[METADATA_GROUP])
+        cluster.run(3_000)
+        assert node.quorum.partition is None and not node.quorum.is_ready()
+        assert node.quorum.latest == node.quorum.committed == known and node.quorum.addresses() == addresses
+        assert node.finalized_kraft_version()[0] == 1
+    cluster.run(3_000)
+    assert node.quorum.partition is not None and node.quorum.latest == known
+
+
+def test_a_closed_data_partition_says_nothing_of_the_quorum() -> None:
+    ground = Ground(3)
+    partition = ground.host(ORDERS)
+    partition.core.voter_history.reset(Offset(0), VoterSet({NodeId(9): ReplicaKey(NodeId(9))}))
+    partition.core.use_latest_voters()
+    quorum = Quorum(ground.engine)
+    quorum.let_go(partition)
+    assert quorum.latest == quorum.static and quorum.committed is None
 
 
 def disk(node_id: int) -> DirectoryId:

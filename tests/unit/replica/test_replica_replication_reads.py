@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import DiskFull, ErrorCode
+from raftlake.kv.commands import put
 from raftlake.ports.driver import PeerConnection
 from raftlake.ports.peer_rpcs import (
     FetchReply,
@@ -21,6 +23,8 @@ from raftlake.ports.peer_rpcs import (
 from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import FetchRequest
 from raftlake.raft.types import Epoch, NodeId, ReplicaKey
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.node import ReplicaNode
 from replica_cluster import Cluster, batch
 
 
@@ -61,6 +65,54 @@ def test_reads_at_one_node_share_rounds() -> None:
         follower.kv.read(True, results.append)
     cluster.run(1000, until=lambda: len(results) == 64)
     assert len(sent) == 2, "one for the first, one for all that gathered behind it"
+
+
+@pytest.mark.parametrize("asked_before", [1, 2])
+def test_a_read_whose_group_was_closed_meanwhile_waits_until_it_is_open(
+    monkeypatch: pytest.MonkeyPatch, asked_before: int
+) -> None:
+    """The proven offset came while there was no room to open the metadata log again. The read was answered from what the node
+    had applied, without an acknowledged write."""
+    cluster = Cluster()
+    leader, follower = cluster.leader(), cluster.followers()[0]
+    leader.kv.propose(put("k", b"old"), lambda outcome: None)
+    cluster.run(3_000, until=lambda: value_at(follower) == b"old")
+    asked: list[Callable[[], None]] = []
+    send = follower.engine.network.send
+
+    def holding(peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
+        if isinstance(rpc, ReadOffsetRpc):
+            asked.append(partial(send, peer, rpc, done))
+        else:
+            send(peer, rpc, done)
+
+    monkeypatch.setattr(follower.engine.network, "send", holding)
+    leader.kv.propose(put("k", b"new"), lambda outcome: None)
+    cluster.run(500, until=lambda: value_at(leader) == b"new")
+    assert value_at(follower) == b"old"
+    seen: list[tuple[ErrorCode, bytes | None]] = []
+    for _ in range(asked_before):
+        follower.kv.read(True, lambda result: seen.append((result.error, value_at(follower))))
+    with monkeypatch.context() as full:
+
+        def no_room(group: object) -> None:
+            raise DiskFull("no space left")
+
+        full.setattr(follower.engine.logs, "open", no_room)
+        follower.turn._restarts.without_room(follower.partitions[METADATA_GROUP])
+        asked.pop(0)()
+        cluster.run(300)
+        assert seen == [] and METADATA_GROUP not in follower.partitions
+    monkeypatch.setattr(follower.engine.network, "send", send)
+    for ask in asked:
+        ask()
+    cluster.run(5_000, until=lambda: len(seen) == asked_before)
+    assert seen == [(ErrorCode.NONE, b"new")] * asked_before
+
+
+def value_at(node: ReplicaNode) -> bytes | None:
+    entry = node.kv.machine.get("k")
+    return None if entry is None else entry.value
 
 
 def test_a_leader_cut_off_from_the_majority_never_answers_a_read() -> None:

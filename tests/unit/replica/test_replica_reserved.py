@@ -144,9 +144,14 @@ def test_fields_of_later_versions_do_no_harm() -> None:
     assert isinstance(decode_node(f"{NODES_PREFIX}1", b'{"host": "h", "port": 1, "rack": null}'), NodeAddresses)
 
 
-def test_the_id_of_a_cluster_is_read_back() -> None:
-    written = id_to_text(TOPIC_ID)
+@pytest.mark.parametrize("written", [id_to_text(TOPIC_ID), "prod", "a" * 64])
+def test_the_id_of_a_cluster_is_read_back(written: str) -> None:
     assert decode(CLUSTER_KEY, cluster_value(written), 1, MANY) == written
+
+
+@pytest.mark.parametrize("written", ["", "a" * 65, "a:b", "a\nnode.id=9", "a\n"])
+def test_a_cluster_has_a_name_that_a_directory_can_be_formatted_for(written: str) -> None:
+    assert isinstance(decode(CLUSTER_KEY, cluster_value(written), 1, MANY), Refused)
 
 
 def test_limits_of_this_module_are_reached_before_those_of_the_interpreter() -> None:

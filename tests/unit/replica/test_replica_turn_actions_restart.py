@@ -9,17 +9,17 @@ import pytest
 from enginekit import ME, METADATA_GROUP, ORDERS, TWO, Ground, Noted
 from raftlake.errors import DamagedData, DiskFull
 from raftlake.ports.driver import SegmentInfo
-from raftlake.ports.peer_rpcs import GroupId, PeerMessage
+from raftlake.ports.peer_rpcs import PeerMessage
 from raftlake.raft import actions as do
 from raftlake.raft.messages import EndQuorumEpochRequest, FetchRequest
 from raftlake.raft.types import FIRST_OFFSET, ElectionState, Epoch, NodeId, Offset, ReplicaKey, VoterSet
 from raftlake.replica.disk.findings import Findings
+from raftlake.replica.hosting.closed import NO_ROOM_PAUSE_MS, ClosedGroups
 from raftlake.replica.partition.retention import TableBounds
 from raftlake.replica.producer_care import ProducerCare
-from raftlake.replica.reserved import Topic
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import INTERVAL_MS, Housekeeping
-from raftlake.replica.turn.restart import NO_ROOM_PAUSE_MS, Restarts
+from raftlake.replica.turn.restart import Restarts
 
 END = EndQuorumEpochRequest(leader_id=ME, leader_epoch=Epoch(1), preferred_candidates=())
 BROKEN = DamagedData("batch 3 is not what was written", offset=3)
@@ -108,15 +108,10 @@ def restarts(
     damage: Any,
     actions: Any,
     fetch_server: Noted | None = None,
-    topic: Topic | None = None,
-    names: Any = None,
-    disk: Noted | None = None,
 ) -> tuple[Restarts, Findings]:
     findings = Findings(ground.engine)
     made = Restarts(
         ground.engine,
-        names=names or Noted(by_id=topic, has_directory=True),
-        disk=disk or Noted(),  # type: ignore[arg-type]
         findings=findings,
         damage=damage,  # type: ignore[arg-type]
         fetch_server=fetch_server or Noted(),  # type: ignore[arg-type]
@@ -135,15 +130,15 @@ class Reopening(Noted):
 
     def __init__(self, ground: Ground) -> None:
         super().__init__()
-        self._ground = ground
+        self._ground, self.disk = ground, Noted()
+        self.closed = ClosedGroups(ground.engine, self.disk)  # type: ignore[arg-type]
+        self.is_empty = False
 
-    def open(self, group: Any, *, initial: Any = None, is_found: bool = False, **settings: Any) -> bool:
-        self.calls.append(("open", (group, settings["election_delay_ms"])))
-        self.began_with, self.is_found = initial, is_found
-        if is_found and self._ground.engine.logs.open(group).end_offset == 0:
-            return False
-        self._ground.host(group)
-        return True
+    def open_found(self, group: Any, *, election_delay_ms: int) -> bool:
+        self.calls.append(("open_found", (group, election_delay_ms)))
+        if not self.is_empty:
+            self._ground.host(group)
+        return not self.is_empty
 
 
 def test_a_damaged_group_says_what_it_has_to_say_is_cut_and_opened_and_shows_no_less() -> None:
@@ -158,7 +153,7 @@ def test_a_damaged_group_says_what_it_has_to_say_is_cut_and_opened_and_shows_no_
     saved = ElectionState(epoch=Epoch(9))
     partition.outbox += [do.SaveElectionState(state=saved), do.TruncateTo(end_offset=Offset(0)), do.ReleaseFetchRounds()]
     made.repair_found()
-    assert hosting.calls == [("let_go", (partition,)), ("open", (METADATA_GROUP, 0))]
+    assert hosting.calls == [("let_go", (partition,)), ("open_found", (METADATA_GROUP, 0))]
     assert damage.calls == [("set_aside", (METADATA_GROUP, BROKEN, partition.core.voters))]
     assert performed.calls == [("perform", (partition, do.ReleaseFetchRounds()))], "its log is left alone"
     assert ground.disk.elections[METADATA_GROUP] == saved, "before anything was said"
@@ -175,41 +170,16 @@ def test_a_group_without_room_keeps_its_log_and_campaigns_later() -> None:
     made.without_room(partition)
     assert fetch_server.calls == [("begun_anew", (METADATA_GROUP,))], "replicas that wait have to ask again"
     assert damage.calls == [] and ground.engine.partitions[METADATA_GROUP].log.end_offset == end
-    assert hosting.calls[-1] == ("open", (METADATA_GROUP, ground.engine.config.raft.election_timeout_ms))
+    assert hosting.calls[-1] == ("open_found", (METADATA_GROUP, ground.engine.config.raft.election_timeout_ms))
 
 
-@pytest.mark.parametrize(("partition", "voters"), [(0, "first"), (1, "first"), (2, "later")])
-def test_a_group_without_room_begins_with_the_voters_of_its_partition(partition: int, voters: str) -> None:
+def test_a_group_that_waits_for_the_key_of_its_topic_is_left_alone() -> None:
     ground = Ground()
-    sets = {"first": voter_set(1, 2, 3), "later": voter_set(1, 3, 4)}
-    topic = Topic("orders", ORDERS.topic_id, 2, voters=sets["first"]).with_partitions(4, sets["later"])
-    hosting = Reopening(ground)
-    made, _ = restarts(ground, hosting, Noted(), Noted(), topic=topic)
-    made.without_room(ground.host(GroupId("orders", partition, ORDERS.topic_id)))
-    assert hosting.began_with == sets[voters] and not hosting.is_found
-
-
-def test_a_group_without_room_and_records_waits_for_the_key_of_its_topic() -> None:
-    """Seed 1040026142: a node came back and had not read the key yet, when the disk was full and the leader had cut the group's
-    log to nothing. The group began anew with the static voters: elected by those, it led, and wrote down no voters."""
-    ground = Ground()
-    orders, metadata = ground.host(ORDERS), ground.host()
-    hosting = Reopening(ground)
-    made, _ = restarts(ground, hosting, Noted(), Noted())
-    made.without_room(orders)
-    assert hosting.is_found and ground.engine.partitions[ORDERS] is orders, "it was let go, and no other one was opened"
-    made.without_room(metadata)
-    assert not hosting.is_found, "who votes in the metadata log stands in no key"
-    assert ground.engine.partitions[METADATA_GROUP] is not metadata
-
-
-def test_a_group_without_room_that_has_records_waits_for_no_key() -> None:
-    ground = Ground()
-    hosting = Reopening(ground)
-    made, _ = restarts(ground, hosting, Noted(), Noted())
     partition = ground.lead(ORDERS)
-    made.without_room(partition)
-    assert hosting.is_found and ground.engine.partitions[ORDERS] is not partition
+    hosting = Reopening(ground)
+    hosting.is_empty = True
+    restarts(ground, hosting, Noted(), Noted())[0].without_room(partition)
+    assert ground.engine.partitions[ORDERS] is partition, "it was let go, and no other one was opened"
 
 
 class Crowded(Reopening):
@@ -223,11 +193,11 @@ class Crowded(Reopening):
         self.calls.append(("let_go", (partition,)))
         del self._ground.engine.partitions[partition.group]
 
-    def open(self, group: Any, **settings: Any) -> bool:
+    def open_found(self, group: Any, *, election_delay_ms: int) -> bool:
         if self.refusals:
             self.refusals -= 1
             raise DiskFull("no space left for reset-pending")
-        return super().open(group, **settings)
+        return super().open_found(group, election_delay_ms=election_delay_ms)
 
 
 class Aside(Noted):
@@ -255,8 +225,8 @@ def test_a_group_that_cannot_be_opened_for_want_of_room_is_opened_later(
     shown = partition.high_watermark
     settled: list[Any] = []
     monkeypatch.setattr(ground.disk, "settle", settled.append)
-    hosting, damage, disk = Crowded(ground, refusals), Aside(refusals if has_damage else 0), Noted()
-    made, findings = restarts(ground, hosting, damage, Noted(), disk=disk)
+    hosting, damage = Crowded(ground, refusals), Aside(refusals if has_damage else 0)
+    made, findings = restarts(ground, hosting, damage, Noted())
     if has_damage:
         findings.found(METADATA_GROUP, BROKEN)
         made.repair_found()
@@ -264,27 +234,19 @@ def test_a_group_that_cannot_be_opened_for_want_of_room_is_opened_later(
         made.without_room(partition)
     tries = 2 * refusals if has_damage else refusals
     for number in range(tries):
-        assert METADATA_GROUP not in ground.engine.partitions and disk.names == ["on_full"] * (number + 1)
+        assert METADATA_GROUP not in ground.engine.partitions and hosting.disk.names == ["on_full"] * (number + 1)
         ground.run(NO_ROOM_PAUSE_MS - 1)
         assert METADATA_GROUP not in ground.engine.partitions
         ground.run(1)
     opened = ground.engine.partitions[METADATA_GROUP]
     assert opened is not partition and opened.shown_before == shown > 0
     assert damage.names == ["set_aside"] * has_damage and len(settled) == (not has_damage), "once each"
-    assert hosting.calls[-1] == ("open", (METADATA_GROUP, 0 if has_damage else ground.engine.config.raft.election_timeout_ms))
+    assert hosting.calls[-1] == (
+        "open_found",
+        (METADATA_GROUP, 0 if has_damage else ground.engine.config.raft.election_timeout_ms),
+    )
     ground.run(10 * NO_ROOM_PAUSE_MS)
-    assert ground.engine.partitions[METADATA_GROUP] is opened and len(disk.calls) == tries
-
-
-@pytest.mark.parametrize("way", ["deleted", "opened"])
-def test_a_group_whose_topic_is_over_or_has_opened_it_meanwhile_is_left_alone(way: str) -> None:
-    ground = Ground()
-    hosting, names = Crowded(ground, 1), Noted(by_id=None, has_directory=way == "opened")
-    made, _ = restarts(ground, hosting, Noted(), Noted(), names=names)
-    made.without_room(ground.lead(ORDERS))
-    other = ground.host(ORDERS) if way == "opened" else None
-    ground.run(3 * NO_ROOM_PAUSE_MS)
-    assert ground.engine.partitions.get(ORDERS) is other and hosting.names == ["let_go"]
+    assert ground.engine.partitions[METADATA_GROUP] is opened and len(hosting.disk.calls) == tries
 
 
 # --- the rounds of the house ---

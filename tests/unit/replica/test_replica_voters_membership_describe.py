@@ -23,8 +23,15 @@ from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.quorum import Quorum, endpoints_of
 from raftlake.replica.voters.changes import VoterChanges
+from raftlake.replica.voters.cluster_identity import ClusterIdentity
 from raftlake.replica.voters.describe import CLOCK_MS, Describer
-from raftlake.replica.voters.membership import RETRY_INTERVAL_MS, SPOILT_WAIT_MS, Membership, cluster_value
+from raftlake.replica.voters.membership import (
+    RETRY_INTERVAL_MS,
+    SPOILT_WAIT_MS,
+    Membership,
+    addresses_value,
+    cluster_value,
+)
 from raftlake.replica.voters.own_vote import OwnVote
 from raftlake.wire.ids import id_to_text
 
@@ -50,8 +57,9 @@ class Keys:
 
 
 def member(ground: Ground) -> tuple[Membership, Keys]:
-    keys = Keys()
-    return Membership(ground.engine, Quorum(ground.engine), keys, Noted()), keys  # type: ignore[arg-type]
+    keys, quorum = Keys(), Quorum(ground.engine)
+    identity = ClusterIdentity(ground.engine, quorum, Noted())  # type: ignore[arg-type]
+    return Membership(ground.engine, quorum, keys, Noted(), identity), keys  # type: ignore[arg-type]
 
 
 def test_the_address_of_a_node_is_known_from_its_key_until_that_is_deleted() -> None:
@@ -64,20 +72,19 @@ def test_the_address_of_a_node_is_known_from_its_key_until_that_is_deleted() -> 
     assert list(membership.nodes()) == [ME] and membership.http_endpoint(TWO) is None
 
 
-def test_the_clusters_id_is_learned_once_and_told() -> None:
+def test_the_clusters_id_is_learned_once() -> None:
     ground = Ground()
-    membership, keys = member(ground)
-    told: list[str] = []
-    membership.cluster_id_listeners.append(told.append)
+    _, keys = member(ground)
     first, second = id_to_text(b"1" * 16), id_to_text(b"2" * 16)
     for cluster_id in (first, second):
         keys.commit(encode(put(CLUSTER_KEY, cluster_value(cluster_id))))
-    assert (ground.engine.cluster_id, told) == (first, [first])
+        assert ground.engine.cluster_id == first
 
 
 def test_a_node_writes_its_own_address_one_attempt_at_a_time() -> None:
     ground = Ground(cluster_id="known")
     membership, keys = member(ground)
+    keys.commit(encode(put(CLUSTER_KEY, cluster_value("known"))))
     membership.tick()
     assert keys.proposed == [], "no leader has been heard of"
     ground.lead()
@@ -109,6 +116,47 @@ def test_a_node_that_does_not_serve_as_leader_gives_no_id(monkeypatch: pytest.Mo
     membership, keys = member(ground)
     ground.lead()
     monkeypatch.setattr(Partition, "is_serving", False)
+    membership.tick()
+    assert keys.proposed == []
+
+
+@pytest.mark.parametrize(
+    ("standing", "is_led", "is_written"),
+    [
+        (None, True, True),
+        (None, False, False),
+        (cluster_value("another"), True, True),
+        (cluster_value("another"), False, False),
+        (cluster_value("known"), True, False),
+        (b"{}", True, True),
+        (b"{}", False, True),
+    ],
+)
+def test_an_id_that_is_known_stands_under_the_key_where_the_leader_has_another_or_none(
+    standing: bytes | None, is_led: bool, is_written: bool
+) -> None:
+    """A node that was formatted without an id never learned that of a quorum whose nodes were formatted with one. It told no
+    client where it is, and gave the quorum a second id when it led."""
+    ground = Ground(cluster_id="known")
+    membership, keys = member(ground)
+    if standing is not None:
+        keys.commit(encode(put(CLUSTER_KEY, standing)))
+    keys.commit(encode(put(node_key(ME), addresses_value(ground.engine.config))))
+    partition = ground.lead()
+    entry = keys.machine.get(CLUSTER_KEY)
+    if not is_led:
+        membership._led_ms = lambda: -1  # type: ignore[method-assign]
+    assert partition.high_watermark > 0
+    membership.tick()
+    wanted = Txn((Compare(CLUSTER_KEY, 0 if entry is None else entry.version),), (Put(CLUSTER_KEY, cluster_value("known")),))
+    assert [txn for txn, _ in keys.proposed] == ([wanted] if is_written else [])
+
+
+def test_an_id_that_no_key_can_hold_is_not_proposed_again_and_again() -> None:
+    ground = Ground(cluster_id="a:b")
+    membership, keys = member(ground)
+    keys.commit(encode(put(node_key(ME), addresses_value(ground.engine.config))))
+    ground.lead()
     membership.tick()
     assert keys.proposed == []
 

@@ -123,6 +123,10 @@ def test_health() -> None:
             for path in ("live", "ready"):
                 assert (await on.client.get(f"/health/{path}")).json()["warnings"] == ["orders-0: not copied to the tier"]
             on.node.tiering.warnings = ()
+            on.node.cluster_identity.warnings = ("node 4 is of another cluster",)
+            for path in ("live", "ready"):
+                assert (await on.client.get(f"/health/{path}")).json()["warnings"] == ["node 4 is of another cluster"]
+            on.node.cluster_identity.warnings = ()
             on.node.ready = False
             assert (await on.client.get("/health/ready")).status_code == 503
             assert (await on.client.get("/health/live")).status_code == 200

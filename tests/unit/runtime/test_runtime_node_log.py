@@ -21,7 +21,7 @@ from replica_cluster import Cluster
 
 def listening() -> Any:
     """The log of node 1, behind the listeners that a node calls."""
-    services = {name: SimpleNamespace(listeners=[]) for name in ("damage", "own_vote", "disk")}
+    services = {name: SimpleNamespace(listeners=[]) for name in ("damage", "own_vote", "disk", "cluster_identity")}
     reports, kv = SimpleNamespace(role_listeners=[]), SimpleNamespace(room=SimpleNamespace(listeners=[]))
     topics = SimpleNamespace(changes=SimpleNamespace(listeners=[]))
     refused = SimpleNamespace(listeners=[], overflow_listeners=[])

@@ -13,9 +13,10 @@ from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import ControlReply, FetchReply, GroupId, ProposeReply, ProposeRpc, ReadOffsetRpc
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import FailureReason
+from raftlake.replica.config import Endpoint
 from raftlake.runtime.sockets import bind
 from raftlake.wire import fetch
-from raftlake.wire.api import encode_response
+from raftlake.wire.api import ApiKey, encode_response, response_type
 from runtime_fakes import LOOPBACK, TOPIC_ID, address_of, run, settle, until
 
 
@@ -85,6 +86,29 @@ def test_a_peer_that_never_answers_times_out_and_is_connected_anew() -> None:
         assert net.unreachable == []
 
     scripted(test, FAST, auto=False)
+
+
+def test_a_peer_that_is_of_another_cluster_is_told_of_and_no_other_refusal_is() -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        errors = [
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.NONE,
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ]
+        told: list[tuple[int, Endpoint]] = []
+        net.network.on_foreign = lambda node_id, address: told.append((node_id, address))
+        for index, error in enumerate(errors):
+            got = ask(net, begin())
+            await until(lambda: len(peer.requests) == index + 1)  # noqa: B023
+            header, _, writer = peer.requests[index]
+            answer: Any = response_type(ApiKey(header.api_key), header.api_version)
+            writer.writelines(encode_response(header, answer(error_code=error, topics=())))
+            await until(lambda: bool(got))  # noqa: B023
+            assert got == [ControlReply(error=error)]
+        assert told == [(2, peer.address)] * 2 and net.unreachable == []
+
+    scripted(test, auto=False)
 
 
 def test_a_fetch_has_its_wait_on_top_of_the_timeout() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -32,3 +33,15 @@ def test_any_other_trouble_does(tmp_path: Path) -> None:
     (tmp_path / PID_FILE).mkdir()
     with pytest.raises(StorageError, match=PID_FILE):
         write_pid(tmp_path)
+
+
+def test_a_file_that_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a node on a disk that became read-only was a traceback."""
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    write_pid(tmp_path)
+    monkeypatch.setattr(Path, "unlink", unlink)
+    remove_pid(tmp_path)
+    assert (tmp_path / PID_FILE).exists()

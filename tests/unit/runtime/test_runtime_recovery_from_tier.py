@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,18 +17,30 @@ from raftlake.kv.keyspace import Entry, unpack
 from raftlake.kv.strict_json import Refused
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import Lineage, LineageFacts, RemoteSegment
-from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch
+from raftlake.raft.types import EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.partition.auxiliary import Auxiliary
 from raftlake.replica.partition.producer_state import ProducerStates
 from raftlake.replica.partition.snapshot_files import check, choose_at_start, scan
 from raftlake.replica.partition.start_points import KnownProducers
-from raftlake.replica.reserved import decode
-from raftlake.runtime.recovery.from_tier import METADATA_START, RestoredPartition, RestoredTopic, TierPlan, restore
+from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, decode, decode_producers_next, first_free_producer_id
+from raftlake.runtime.recovery import from_tier
+from raftlake.runtime.recovery.from_tier import (
+    METADATA_START,
+    RestoredPartition,
+    RestoredTopic,
+    TierPlan,
+    metadata_start,
+    restore,
+    start_of,
+)
+from raftlake.runtime.recovery.key_space import key_space
 from raftlake.runtime.recovery.lost_majority import latest_voters
 from raftlake.runtime.recovery.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
+from raftlake.storage.files import TEMPORARY_SUFFIX
+from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.meta import require_meta
 from raftlake.tier.entries import Tiered
 from raftlake.wire import producer_snapshot
@@ -36,6 +51,8 @@ NODE = NodeId(3)
 PLACE = Endpoint("h", 9093)
 CLUSTER = "AAECAwQFBgcICQoLDA0ODw"
 ORDERS_ID, CLICKS_ID = b"orders-orders-or", b"clicks-clicks-cl"
+#: By the newest epoch of the plan below.
+START = metadata_start(Epoch(12))
 
 
 def segment(base: int, end: int, epochs: tuple[tuple[int, int], ...]) -> RemoteSegment:
@@ -96,6 +113,14 @@ def plan() -> TierPlan:
     return TierPlan(cluster_id=CLUSTER, tier_uri="s3://history", topics=topics)
 
 
+class Killed(BaseException):
+    pass
+
+
+def kill(*told: object) -> None:
+    raise Killed
+
+
 def key_space_of(logs: FileLogDirectory) -> dict[str, Entry]:
     """What a node begins with: the newest snapshot, and no command behind it."""
     (snapshot_id,) = logs.snapshots.ids(METADATA_GROUP)
@@ -107,7 +132,7 @@ def key_space_of(logs: FileLogDirectory) -> dict[str, Entry]:
     ]
     applied, count = chunks.decode_header(values[0])
     rows = {key: unpack(row) for value in values[1:-1] for key, row in chunks.decode_rows(value)}
-    assert values[-1] == chunks.FOOTER and (applied, count) == (METADATA_START, len(rows))
+    assert values[-1] == chunks.FOOTER and (applied, count) == (snapshot_id.offset, len(rows))
     return rows
 
 
@@ -129,7 +154,7 @@ def test_each_log_begins_where_its_table_ends(plan: TierPlan, tmp_path: Path) ->
         ("orders", 1): (0, (ahead, 0)),
         ("orders", 2): (7, (4 + ahead, 7)),
         ("clicks", 0): (90, (12 + ahead, 90)),
-        (METADATA_GROUP.topic, 0): (METADATA_START, (12 + ahead, METADATA_START)),
+        (METADATA_GROUP.topic, 0): (START, (12 + ahead, START)),
     }
     elections = FileElectionStore(tmp_path / "data", voters=(NODE,), filed=METADATA_GROUP.topic)
     election = elections.load(GroupId("clicks", 0, CLICKS_ID))
@@ -145,7 +170,7 @@ def test_the_keys_tell_of_topics_copies_and_producer_ids_that_were_never_given_o
     logs.close()
     told = {key: decode(key, entry.value, entry.version, 1000) for key, entry in rows.items()}
     assert not [key for key, found in told.items() if isinstance(found, Refused)], told
-    assert {entry.version for entry in rows.values()} == {METADATA_START}, "no version of before comes again"
+    assert {entry.version for entry in rows.values()} == {START}, "no version of before comes again"
     topic = told[topic_key("orders")]
     assert (topic.topic_id, topic.partitions) == (ORDERS_ID, 3)  # type: ignore[union-attr]
     facts = plan.topics[0].partitions[0].facts
@@ -163,7 +188,7 @@ def test_the_keys_tell_of_topics_copies_and_producer_ids_that_were_never_given_o
     assert told[tier_segment_key(id_to_text(ORDERS_ID), 0, 10)] == facts.newest[0]
     assert tier_key(id_to_text(CLICKS_ID), 0) in told and INCARNATION_KEY not in told
     next_id = told[PRODUCERS_NEXT_KEY]
-    assert isinstance(next_id, int) and next_id > 1 << 48
+    assert next_id == PRODUCER_IDS_BLOCK * START
 
 
 def test_producers_are_known_where_their_state_is(plan: TierPlan, tmp_path: Path) -> None:
@@ -199,12 +224,6 @@ def test_a_restored_directory_is_not_restored_again(plan: TierPlan, tmp_path: Pa
 def test_an_interrupted_run_is_refused_by_serve_and_begun_anew(
     plan: TierPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    class Killed(BaseException):
-        pass
-
-    def kill(*told: object) -> None:
-        raise Killed
-
     with monkeypatch.context() as patch:
         patch.setattr(f"raftlake.runtime.recovery.from_tier.{at}", kill)
         with pytest.raises(Killed):
@@ -218,30 +237,29 @@ def test_an_interrupted_run_is_refused_by_serve_and_begun_anew(
     assert not (tmp_path / "left-over").exists() and not (tmp_path / PENDING_NAME).exists()
 
 
-def test_a_recovery_that_was_interrupted_behind_its_plan_is_finished_by_a_plain_one(
-    plan: TierPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("done", [0, 1, 4])
+def test_a_run_that_was_interrupted_behind_its_plan_is_begun_anew(
+    plan: TierPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:
-    """The plan takes the place of the marker in one step."""
-
-    class Killed(BaseException):
-        pass
-
+    """The plan takes the place of the marker in one step, and says the same. `done` logs have their new epoch."""
     real, begun = Recovery._begin_epoch, []
 
-    def kill(self: Recovery, *told: object) -> None:
+    def stop(self: Recovery, *told: object) -> None:
         begun.append(told)
-        if len(begun) == 2:
+        if len(begun) > done:
             raise Killed
         real(self, *told)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recovery, "_begin_epoch", kill)
+        patch.setattr(Recovery, "_begin_epoch", stop)
         with pytest.raises(Killed):
             restore(plan, tmp_path, NODE, PLACE)
-    recovery = Recovery(tmp_path, NODE, PLACE, METADATA_GROUP)
-    assert recovery.is_resumed
-    recovery.perform(recovery.examine(), CLUSTER)
-    recovery.close()
+    assert "groups" in json.loads((tmp_path / PENDING_NAME).read_bytes())
+    with pytest.raises(StorageError, match="interrupted"):
+        require_not_pending(tmp_path)
+    with pytest.raises(WrongState, match=r"--from-tier.* was interrupted. Run it again"):
+        Recovery(tmp_path, NODE, PLACE, METADATA_GROUP)
+    restore(plan, tmp_path, NODE, PLACE)
     require_not_pending(tmp_path)
 
 
@@ -259,3 +277,119 @@ def test_a_partition_of_which_retention_removed_all_goes_on_at_its_end(tmp_path:
     tiered = told[tier_key(id_to_text(ORDERS_ID), 0)]
     assert isinstance(tiered, Tiered) and (tiered.start_offset, tiered.end_offset) == (12, 12)
     logs.close()
+
+
+# --- what is never given out again
+
+
+@pytest.mark.parametrize("newest", [0, 1, 999, EPOCH_MAX - 1_000, EPOCH_MAX])
+def test_each_restoration_begins_behind_all_that_the_one_before_can_have_given_out(newest: int) -> None:
+    start = metadata_start(Epoch(newest))
+    assert start >= METADATA_START
+    later = metadata_start(Epoch(newest + EPOCHS_AHEAD))
+    assert later - start > 10**9, "so many commands fit in between"
+    assert PRODUCER_IDS_BLOCK * later < 1 << 63 and later < 1 << 53
+    assert decode_producers_next(b"%d" % (PRODUCER_IDS_BLOCK * start), start) == PRODUCER_IDS_BLOCK * start
+
+
+def next_id(place: Path) -> int:
+    logs = FileLogDirectory(place, post=None)
+    found = first_free_producer_id(key_space(logs).get(PRODUCERS_NEXT_KEY))
+    logs.close()
+    return found
+
+
+def test_a_producer_id_is_not_given_out_again_by_the_second_restoration(tmp_path: Path) -> None:
+    first = TierPlan(cluster_id=CLUSTER, tier_uri="s3://history", topics=[orders_by(9, 8)])
+    restore(first, tmp_path / "first", NODE, PLACE)
+    given = next_id(tmp_path / "first")
+    # Its first record is copied by the new leader, and then all disks are lost once more.
+    topic = orders_by(given, 8 + EPOCHS_AHEAD)
+    restore(replace(first, topics=[topic]), tmp_path / "second", NODE, PLACE)
+    kept = start_of(topic.partitions[0])[1]
+    assert kept is not None
+    states = ProducerStates()
+    states.restore(kept.packed)
+    assert next_id(tmp_path / "second") >= given + 10**9 * PRODUCER_IDS_BLOCK
+    assert states.check(next_id(tmp_path / "second"), 0, 0, 1, history_trimmed=True) is None
+
+
+def orders_by(producer: int, leader_epoch: int) -> RestoredTopic:
+    """One partition, whose last record is the first one of a producer."""
+    states = ProducerStates()
+    states.record(producer, 0, 0, 1, 49, 1)
+    known = KnownProducers(producer_snapshot.encode_packed(states.packed(Offset(50))), has_forgotten=False)
+    found = partition("orders", ORDERS_ID, 0, 10, 50, 6, leader_epoch)
+    found = replace(found, auxiliary=Auxiliary(known, None).encode(Offset(50)))
+    return RestoredTopic(name="orders", topic_id=ORDERS_ID, table="t/orders", partitions={0: found})
+
+
+# --- the directory
+
+
+def test_the_marker_may_be_half_written(plan: TierPlan, tmp_path: Path) -> None:
+    (tmp_path / f"{PENDING_NAME}{TEMPORARY_SUFFIX}").write_bytes(b"")
+    restore(plan, tmp_path, NODE, PLACE)
+    assert not (tmp_path / f"{PENDING_NAME}{TEMPORARY_SUFFIX}").exists()
+
+
+def test_what_is_not_of_a_node_stays_in_the_directory(plan: TierPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "node.properties").write_text("node.id=3")
+    with monkeypatch.context() as patch:
+        patch.setattr("raftlake.runtime.recovery.from_tier.Recovery.perform", kill)
+        with pytest.raises(Killed):
+            restore(plan, tmp_path, NODE, PLACE)
+    restore(plan, tmp_path, NODE, PLACE)
+    assert (tmp_path / "lost+found").is_dir()
+    assert (tmp_path / "node.properties").read_text() == "node.id=3"
+
+
+def test_the_directory_of_a_run_that_goes_on_is_not_emptied(plan: TierPlan, tmp_path: Path) -> None:
+    (tmp_path / PENDING_NAME).write_bytes(json.dumps({"fromTier": "s3://history"}).encode())
+    (tmp_path / "orders-0").mkdir()
+    running = DirectoryLock(tmp_path)
+    with pytest.raises(StorageError, match=f"in use by process {os.getpid()}"):
+        restore(plan, tmp_path, NODE, PLACE)
+    assert (tmp_path / "orders-0").exists()
+    running.release()
+    restore(plan, tmp_path, NODE, PLACE)
+
+
+@pytest.mark.parametrize("at", ["write_meta", "_make_survivor", "Recovery", "Recovery.perform"])
+def test_two_runs_at_once_are_refused_between_any_two_steps(
+    plan: TierPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The logs are closed and opened again on the way, and nobody holds their lock then."""
+    name = f"raftlake.runtime.recovery.from_tier.{at}"
+    owner = from_tier.Recovery if at.startswith("Recovery.") else from_tier
+    real: Callable[..., object] = getattr(owner, at.rpartition(".")[2])
+    refused = []
+
+    def meanwhile(*told: object, **more: object) -> object:
+        monkeypatch.setattr(name, real)
+        with pytest.raises(StorageError, match="is in use"):
+            restore(plan, tmp_path, NODE, PLACE)
+        refused.append(at)
+        return real(*told, **more)
+
+    monkeypatch.setattr(name, meanwhile)
+    restore(plan, tmp_path, NODE, PLACE)
+    assert refused == [at]
+    require_not_pending(tmp_path)
+
+
+def test_a_run_that_comes_when_another_has_ended_touches_nothing(
+    plan: TierPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = from_tier.DirectoryLock
+
+    def late(path: Path) -> DirectoryLock:
+        monkeypatch.setattr(from_tier, "DirectoryLock", real)
+        (tmp_path / "orders-0").mkdir()
+        return real(path)
+
+    monkeypatch.setattr(from_tier, "DirectoryLock", late)
+    with pytest.raises(WrongState, match="is not empty"):
+        restore(plan, tmp_path, NODE, PLACE)
+    assert (tmp_path / "orders-0").exists() and not (tmp_path / PENDING_NAME).exists()

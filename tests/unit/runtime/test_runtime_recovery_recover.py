@@ -21,7 +21,7 @@ from raftlake.cli import main as cli
 from raftlake.cli import recover as cli_recover
 from raftlake.errors import ConfigError, StorageError
 from raftlake.kv.commands import decode, put
-from raftlake.kv.keys import INCARNATION_KEY, start_key
+from raftlake.kv.keys import INCARNATION_KEY, PRODUCERS_NEXT_KEY, start_key
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_VOTERS, ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.raft.voters import VoterHistory
@@ -29,14 +29,14 @@ from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.partition.snapshot_files import SnapshotMaker
 from raftlake.replica.partition.start_points import LogFacts
 from raftlake.replica.quorum import address_in
-from raftlake.replica.reserved import RecordStart
+from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, RecordStart, decode_producers_next
 from raftlake.replica.reserved_rules import ReservedRules
 from raftlake.runtime.recovery.key_space import key_space
 from raftlake.runtime.recovery.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
 from raftlake.storage import modes
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
-from raftlake.storage.meta import read_meta
+from raftlake.storage.meta import format_directory, read_meta
 from raftlake.wire.batches import decode_records
 from raftlake.wire.ids import id_to_text
 from recoverkit import ME, ORDERS, begin, command, make_survivor, recover
@@ -146,12 +146,36 @@ def test_a_kill_at_any_call_is_finished_by_the_next_recovery(place: Path, tmp_pa
                 assert state.epoch == next(each[3] for each in planned["groups"] if each[0] == group.topic)
         assert read_all(directory.open(ORDERS)).startswith(data_of(fill_of(12)))
         directory.close()
+        if was_pending:
+            assert next_producer_id(copy) == 5 * PRODUCER_IDS_BLOCK
         require_not_pending(copy)
         return was_pending
 
     seen = outcomes_of_kills(start, act, look)
     assert len(seen) > 20
     assert True in seen
+
+
+def next_producer_id(place: Path) -> object:
+    """As the key says that a recovery has written."""
+    directory = FileLogDirectory(place, post=None)
+    entry = key_space(directory).get(PRODUCERS_NEXT_KEY)
+    directory.close()
+    assert entry is not None
+    return decode_producers_next(entry.value, entry.version)
+
+
+@pytest.mark.parametrize("known", [None, b"2000", b"4999", b"spoilt"])
+def test_no_producer_id_is_given_out_again_whose_block_this_node_does_not_know(place: Path, known: bytes | None) -> None:
+    """The lost nodes had taken the next block, and records of a producer from it stand in this node's logs."""
+    if known is not None:
+        command(place, put(PRODUCERS_NEXT_KEY, known))
+    end = 5 if known is None else 6
+    recover(place)
+    assert next_producer_id(place) == PRODUCER_IDS_BLOCK * end, "so many ids can have been given out"
+    recover(place)
+    found = next_producer_id(place)
+    assert isinstance(found, int) and found > PRODUCER_IDS_BLOCK * end, "the second one knows no better"
 
 
 def fill_of(count: int) -> list[Any]:
@@ -242,6 +266,20 @@ def test_another_answer_and_ctrl_d_change_nothing(
     assert said.err == ""
     assert said.out.splitlines()[-1].endswith(f"raftlake recover --config {place.parent}/node.properties --confirm mine")
     assert "Nothing was changed" in said.out and tree(place) == before
+
+
+def test_a_directory_without_a_cluster_id_is_refused_before_anything_is_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command advised `--confirm None`."""
+    place = tmp_path / "new"
+    format_directory(place, node_id=ME)
+    directory = FileLogDirectory(place, post=None)
+    fill(directory.open(METADATA_GROUP), 5, epoch=4)
+    directory.close()
+    assert run(monkeypatch, place, "None\n") == 1
+    said = capsys.readouterr()
+    assert said.err == f"raftlake: {place} belongs to no cluster yet; there is nothing to recover\n" and said.out == ""
 
 
 def test_the_cluster_id_as_the_answer_recovers(

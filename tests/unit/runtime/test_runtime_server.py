@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import logging
 import os
 import threading
@@ -14,7 +15,8 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from raftlake.errors import ConfigError, StorageError
+from raftlake.errors import ConfigError, DiskFull, StorageError
+from raftlake.raft.types import NodeId
 from raftlake.replica.config import Endpoint
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.pid_file import PID_FILE
@@ -22,7 +24,8 @@ from raftlake.runtime.server import NodeServer, parse_parent_fd, serve
 from raftlake.runtime.settings.settings import Settings, load_settings
 from raftlake.runtime.sockets import bind
 from raftlake.storage.lock import DirectoryLock
-from raftlake.storage.meta import read_meta
+from raftlake.storage.meta import MetaProperties, read_meta, write_meta
+from raftlake.storage.room import DiskRoom
 from runtime_fakes import LOOPBACK, address_of, run, until
 
 
@@ -103,6 +106,52 @@ def test_a_cluster_id_that_the_quorum_chose_is_kept(tmp_path: Path) -> None:
         server.stop()
 
     assert with_server(settings_of(tmp_path), test) == 0
+
+
+def test_a_full_disk_gives_up_its_ballast_for_the_cluster_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    format_data_dir(tmp_path, 1)
+    server_module = importlib.import_module("raftlake.runtime.server")
+    tries: list[int] = []
+    released: list[int] = []
+
+    def write(path: Path, meta: MetaProperties) -> None:
+        tries.append(len(released))
+        if len(tries) == 1:
+            raise DiskFull("cannot replace meta.properties: No space left on device")
+        write_meta(path, meta)
+
+    def release(room: DiskRoom) -> bool:
+        released.append(1)
+        return True
+
+    monkeypatch.setattr(server_module, "write_meta", write)
+    monkeypatch.setattr(DiskRoom, "release", release)
+
+    async def test(server: NodeServer, client: httpx.AsyncClient) -> None:
+        await until(lambda: read_meta(tmp_path).cluster_id is not None)
+        assert tries == [0, 1]
+        server.stop()
+
+    with caplog.at_level(logging.WARNING):
+        assert with_server(settings_of(tmp_path), test) == 0
+    assert "the disk is full" not in caplog.text
+
+
+def test_a_peer_that_says_it_is_of_another_cluster_is_told_in_the_log_and_the_health_check(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    format_data_dir(tmp_path, 1, "ours")
+
+    async def test(server: NodeServer, client: httpx.AsyncClient) -> None:
+        server._on_foreign(NodeId(4), Endpoint("h", 9))
+        (warning,) = (await client.get("/health/live")).json()["warnings"]
+        assert warning.startswith("node 4 at h:9 is of another cluster, this one of ours: ") and warning in caplog.text
+        server.stop()
+
+    with caplog.at_level(logging.WARNING):
+        assert with_server(settings_of(tmp_path), test) == 0
 
 
 def test_a_failed_disk_ends_with_exit_code_1_and_names_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -61,7 +61,7 @@ class Ground:
     def __init__(self, rounds: int = 6) -> None:
         self.machine = Machine()
         self.disk = SimulatedDisk(self.machine, segment_bytes=SEGMENT_BYTES)
-        self.log = self.disk.open(GROUP)
+        self.disk.open(GROUP)
         self.made = LogInTheMaking()
         self.outcomes: list[Outcome] = []
         for number in range(rounds):
@@ -69,6 +69,11 @@ class Ground:
                 self.made.data((key, f"{key}{number}".ljust(40)))
         self.append()
         self.sync()
+
+    @property
+    def log(self) -> MemoryLog:
+        """Another one once it was set aside."""
+        return self.disk.logs[GROUP]
 
     def append(self) -> None:
         for batch in map(stored, self.made.batches):

@@ -73,7 +73,9 @@ def test_damage_goes_with_the_records_that_it_is_in() -> None:
 def cut(decay: Decay, image: LogImage, epoch: int, offset: int | None = None) -> LogImage:
     found = decay.first_of(image.batches)
     at = offset if offset is not None else found.base if found is not None else 0
-    return decay.cut(image, DamagedData("damage", offset=at), Epoch(epoch))[0]
+    looked = decay.look(image, DamagedData("damage", offset=at))
+    decay.mark(looked, Epoch(epoch))
+    return decay.cut(image, looked)
 
 
 def test_all_from_the_first_damage_on_is_cut_away_and_what_is_left_is_synced() -> None:

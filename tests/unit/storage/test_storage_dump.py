@@ -92,6 +92,8 @@ def test_damage_is_a_line_of_the_output(tmp_path: Path) -> None:
     path = segment(tmp_path, first + bytes(second) + b"garbage")
     lines = list(dump(path, records=True))
     assert [line[-13:] for line in (lines[0], lines[2])] == ["isvalid: true", "svalid: false"]
+    assert lines[3:-1] == [f"damaged: {path} at byte {len(first)}: the CRC of the batch is wrong"]
+    assert [line for line in dump(path) if line.startswith("damaged")] == lines[3:], "also without the records"
     assert lines[-1] == f"damaged: {path} is damaged at byte {len(first) + len(second)} (offset 2): 7 bytes are no batch"
     assert list(dump(segment(tmp_path, first + bytes(99))))[-1] == f"99 zero bytes from position {len(first)} on"
 
@@ -163,6 +165,7 @@ def test_election_state_and_meta(tmp_path: Path) -> None:
         "quorum-state",
         "leader-epoch-checkpoint",
         "meta.properties",
+        "partition.metadata",
         "00000000000000000000.index",
         "00000000000000000000.timeindex",
     ],
@@ -171,6 +174,28 @@ def test_small_damaged_files(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\xff\x00?")
     (line,) = dump(tmp_path / name)
     assert line.startswith("damaged: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg\n", ""),
+        ("", "it is empty"),
+        ("version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg\n", "version 1 is not 0"),
+        ("version: 0\ntopic_id: AAAA\n", "AAAA"),
+        ("version: 0\n", "damaged"),
+        ("version 0\n", "damaged"),
+    ],
+)
+def test_the_file_of_a_partition(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "partition.metadata"
+    path.write_text(text)
+    lines = list(dump(path))
+    if not told:
+        assert lines == text.splitlines()
+        return
+    (line,) = lines
+    assert line.startswith(f"damaged: {path} is damaged: ") and told in line
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "x.index", "missing.log"])

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from contract.batches import data_of, fill, make_batch, read_all
-from raftlake.errors import DiskFull, StorageError
+from raftlake.errors import DiskFull, StorageError, TooManyFiles
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.directory import FileLogDirectory
+from raftlake.storage.files import PooledFile
 from raftlake.storage.log import FileLog
 
 GROUP = GroupId("orders", 0, bytes(range(16)))
@@ -203,3 +204,37 @@ def test_a_failed_log_is_closed_without_being_written(
     monkeypatch.setattr("raftlake.storage.segment.sync_data", failing(errno.EIO))
     directory.close()
     assert not (log.path / "00000000000000000000.index").exists()
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_a_log_is_settled_again_once_there_is_a_descriptor(
+    directory: FileLogDirectory, log: FileLog, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    """The log failed for good, and the next try, a second later, stopped the node."""
+    batches = fill(log, 3)
+    with monkeypatch.context() as patch:
+
+        def refuse(_file: PooledFile) -> int:
+            raise TooManyFiles("simulated")
+
+        patch.setattr(PooledFile, "descriptor", refuse)
+        for _ in range(refusals):
+            with pytest.raises(TooManyFiles):
+                directory.settle(GROUP)
+        assert log.synced_end == 0
+    directory.settle(GROUP)
+    assert log.synced_end == 3 and read_all(log) == data_of(batches)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+def test_a_sync_that_failed_as_a_log_was_settled_is_not_made_again(
+    directory: FileLogDirectory, log: FileLog, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    fill(log, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr("raftlake.storage.segment.sync_data", failing(number))
+        with pytest.raises(StorageError, match="cannot sync"):
+            directory.settle(GROUP)
+    with pytest.raises(StorageError, match="cannot sync"):
+        directory.settle(GROUP)
+    assert log.synced_end == 0

@@ -8,13 +8,15 @@ import pytest
 
 from contract.batches import data_of, fill
 from contract.file_faults import Killed, killed_at, without_sync
-from raftlake.errors import DamagedData, StorageError
+from raftlake.errors import DamagedData, StorageError, TooManyFiles
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage import recovery_points
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.recovery_points import FILE_NAME, RecoveryPoints, parse
 
 GROUP = GroupId("orders", 0, bytes(range(16)))
+OTHER = GroupId("orders", 1, bytes(range(16)))
 
 
 @pytest.fixture
@@ -235,3 +237,48 @@ def test_a_failed_log_is_not_recorded(place: Path, monkeypatch: pytest.MonkeyPat
 def test_a_damaged_file_records_nothing(text: str) -> None:
     assert parse(text.encode()) == {}
     assert parse(b"\xff" + text.encode()) == {}
+
+
+@pytest.mark.parametrize("call", ["lower", "forget"])
+def test_a_file_that_says_too_much_is_written_before_the_second_try_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """The second try found the point lowered, and the log was cut. After a crash the file called the cut a loss."""
+    points = RecoveryPoints(tmp_path)
+    points.note({GROUP: Offset(30), OTHER: Offset(7)})
+    points.save()
+
+    def attempt() -> None:
+        if call == "lower":
+            points.lower(GROUP, Offset(20))
+        else:
+            points.forget([GROUP])
+
+    def none_free(*_given: object, **_named: object) -> None:
+        raise TooManyFiles("simulated")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery_points, "replace_file", none_free)
+        patch.setattr(recovery_points, "delete_file", none_free)
+        for _ in range(2):
+            with pytest.raises(TooManyFiles):
+                attempt()
+        assert RecoveryPoints(tmp_path).of(GROUP) == 30
+    attempt()
+    again = RecoveryPoints(tmp_path)
+    assert (again.of(GROUP), again.of(OTHER)) == (Offset(20) if call == "lower" else None, 7)
+
+
+@pytest.mark.parametrize(("offset", "written"), [(29, 1), (30, 0), (31, 0)])
+def test_only_a_point_that_is_too_high_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, written: int
+) -> None:
+    points = RecoveryPoints(tmp_path)
+    points.note({GROUP: Offset(30)})
+    points.save()
+    writes: list[Path] = []
+    monkeypatch.setattr(recovery_points, "replace_file", lambda path, _data: writes.append(path))
+    for _ in range(2):
+        points.lower(GROUP, Offset(offset))
+        points.forget([OTHER])
+    assert len(writes) == written

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlake.errors import DiskFull, StorageError
+from raftlake.errors import DiskFull, StorageError, TooManyFiles
 from raftlake.raft.types import Offset
 from raftlake.storage import start_points
 from raftlake.storage.start_points import FileStartPoints
@@ -74,24 +74,68 @@ def test_a_deletion_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         points.delete([POINT])
 
 
+def refuse(monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
+    """There is no descriptor for any of these, nor for a list of the directory."""
+
+    def fail(*_given: object, **_named: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    for call in calls:
+        monkeypatch.setattr(start_points, call, fail)
+    monkeypatch.setattr(os, "listdir", fail)
+
+
 @pytest.mark.parametrize("call", ["save", "delete"])
-def test_what_an_error_leaves_is_looked_up_in_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_a_point_that_an_error_leaves_goes_with_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """A point that had its name, and was not known, outlived a cut of the log."""
     points = FileStartPoints(tmp_path)
     points.save(Offset(5), b"producers", b"voters")
     points.save(Offset(9), b"producers", b"voters")
-
-    def fail(path: Path) -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
     with monkeypatch.context() as patch:
-        patch.setattr(start_points, "sync_directory", fail)
+        refuse(patch, "sync_directory")
         attempt = partial(points.save, Offset(12), b"", b"") if call == "save" else partial(points.delete, [Offset(9)])
-        with pytest.raises(StorageError, match="EMFILE"):
+        with pytest.raises(TooManyFiles, match="EMFILE"):
             attempt()
-    assert list(points.offsets) == list(FileStartPoints(tmp_path).offsets)
+        assert list(points.offsets) == ([5, 9, 12] if call == "save" else [5, 9])
     points.cut(Offset(7))
     assert list(FileStartPoints(tmp_path).offsets) == [5] and points.load(Offset(5)) == (b"producers", b"voters")
+
+
+@pytest.mark.parametrize("offset", [5, 7, 9], ids=["replaced", "new", "replaced, the last"])
+@pytest.mark.parametrize("call", ["write_file", "sync_directory"])
+def test_without_a_descriptor_all_points_stay_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, offset: int
+) -> None:
+    """Retention, from a timer, asked for the others. The node stopped."""
+    points = FileStartPoints(tmp_path)
+    points.save(Offset(5), b"producers", b"voters")
+    points.save(Offset(9), b"producers", b"voters")
+    with monkeypatch.context() as patch:
+        refuse(patch, call)
+        for _ in range(2):
+            with pytest.raises(TooManyFiles):
+                points.save(Offset(offset), b"others", b"")
+        found = list(points.offsets)
+    assert found == sorted({5, 9, offset} if call == "sync_directory" else {5, 9})
+    assert found == list(FileStartPoints(tmp_path).offsets)
+    points.save(Offset(offset), b"others", b"")
+    assert list(points.offsets) == sorted({5, 9, offset}) and points.load(Offset(offset)) == (b"others", b"")
+
+
+def test_a_deletion_that_is_not_durable_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash would bring the point back, and it tells of records that are gone."""
+    points = FileStartPoints(tmp_path)
+    for offset in (5, 9):
+        points.save(Offset(offset), b"producers", b"voters")
+    with monkeypatch.context() as patch:
+        refuse(patch, "sync_directory")
+        with pytest.raises(TooManyFiles):
+            points.delete([Offset(9)])
+    synced: list[Path] = []
+    monkeypatch.setattr(start_points, "sync_directory", synced.append)
+    assert list(points.offsets) == [5, 9]
+    points.cut(Offset(8))
+    assert list(points.offsets) == [5] and synced == [tmp_path]
 
 
 def test_half_a_point_cannot_be_loaded(tmp_path: Path) -> None:

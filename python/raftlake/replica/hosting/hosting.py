@@ -7,8 +7,10 @@ before the metadata log has been replayed up to their topics: they can vote and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from raftlake.errors import CorruptBatch, StorageError
+from raftlake.ports.driver import LogStore
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import DeadlineReached, ResignRequested, Started
@@ -19,10 +21,11 @@ from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.disk.damage import DamageControl
 from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
+from raftlake.replica.hosting.closed import ClosedGroups
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.partition.snapshot_files import check, choose_at_start, describe
+from raftlake.replica.partition.snapshot_files import StartSnapshot, check, choose_at_start, describe
 from raftlake.replica.partition.start_points import LogFacts
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.quorum import Quorum
@@ -55,6 +58,7 @@ class Hosting:
         self._damage = damage
         self._kv = kv
         self._snapshots = snapshots
+        self.closed = ClosedGroups(engine, disk)
         #: Counts openings and closings, for those who watch the node's groups.
         self.changes = 0
 
@@ -72,10 +76,19 @@ class Hosting:
                 "directory of its own"
             )
         self._names.found(found)
-        self.open(config.quorum_group)
-        for group in found:
-            if group != config.quorum_group:
-                self.open(group, is_found=True)
+        for group in dict.fromkeys((config.quorum_group, *found)):
+            self.closed.open(group, partial(self.open_found, group))
+
+    def open_found(self, group: GroupId, *, election_delay_ms: int = 0) -> bool:
+        """Host a group that is on disk. Should its log be empty, those vote in it who stand in its topic's key: until that key
+        is read it stays closed, and this returns False."""
+        topic = self._names.by_id(group.topic_id)
+        initial = None if topic is None else topic.voters_of(group.partition)
+        return self.open(group, election_delay_ms=election_delay_ms, initial=initial, is_found=topic is None)
+
+    def has(self, group: GroupId) -> bool:
+        """Whether the group is hosted, or will be once there is room to open it."""
+        return group in self._engine.partitions or group in self.closed
 
     def open(
         self, group: GroupId, *, election_delay_ms: int = 0, initial: VoterSet | None = None, is_found: bool = False
@@ -118,7 +131,22 @@ class Hosting:
         facts = LogFacts(
             group, log, voters, voters_from, inherited, tally=self._producers.tally, in_slices=self._producers.in_slices
         )
-        facts.restore(engine.clock.wall_ms(), with_voters=True)
+        try:
+            facts.restore(engine.clock.wall_ms(), with_voters=True)
+            partition = self._begin(group, log, facts, voters, snapshot)
+            if snapshot is not None and group == METADATA_GROUP:
+                self._kv.restore(snapshot.snapshot_id)
+        except Exception:
+            # Its producers are counted.
+            facts.close()
+            raise
+        return partition
+
+    def _begin(
+        self, group: GroupId, log: LogStore, facts: LogFacts, voters: VoterHistory, snapshot: StartSnapshot | None
+    ) -> Partition:
+        """With what its log says, and how it voted. Raises StorageError."""
+        engine = self._engine
         if voters.kraft_version and group != engine.config.quorum_group:
             # Were its log cut to nothing, then not the static voters would count but those of its topic (`begin_with`).
             voters.initial = NO_VOTERS
@@ -141,8 +169,6 @@ class Hosting:
         )
         partition = Partition(group, core, log, facts, engine.clock.wall_ms)
         partition.on_appended = self._disk.spend
-        if snapshot is not None and group == METADATA_GROUP:
-            self._kv.restore(snapshot.snapshot_id)
         return partition
 
     def reset(self, partition: Partition, start: OffsetAndEpoch) -> None:
@@ -184,6 +210,7 @@ class Hosting:
             if partition is not None:
                 self.let_go(partition)
                 partition.on_deleted()
+            self.closed.forget(group)
             self._reports.forget(group)
             self._damage.forget(group)
             if self._names.has_directory(group):
@@ -205,6 +232,7 @@ class Hosting:
     def let_go(self, partition: Partition) -> None:
         """Nothing more happens to the group as it is now."""
         del self._engine.partitions[partition.group]
+        self._quorum.let_go(partition)
         partition.deleted = True
         partition.close_facts()
         self.changes += 1

@@ -114,7 +114,7 @@ class HostingQueue:
         while self._to_open:
             for group in self._to_open[0]:
                 # Its topic may have been deleted while it waited.
-                if self._is_wanted(group) and group not in self._engine.partitions:
+                if self._is_wanted(group) and not self._hosting.has(group):
                     yield group
             self._to_open.popleft()
 

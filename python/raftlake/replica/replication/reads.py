@@ -111,14 +111,19 @@ class GroupReads:
         self._ask()
 
     def _complete(self, waiting: _Waiting, result: ReadOffsetResult) -> None:
+        if result.error is not ErrorCode.NONE or not waiting.local:
+            self._finish(waiting, result)
+            return
         partition = self._engine.partitions.get(self._group)
-        must_wait = result.error is ErrorCode.NONE and waiting.local
-        if must_wait and partition is not None and partition.high_watermark < result.applied_offset:
+        if partition is None:
+            # It was closed meanwhile, and nobody knows how far it will be.
+            self._gathering.append(waiting)
+        elif partition.high_watermark < result.applied_offset:
             waiting.stop_waiting = partition.wait_for_watermark(
                 lambda high_watermark: high_watermark >= result.applied_offset and self._finish(waiting, result)
             )
-            return
-        self._finish(waiting, result)
+        else:
+            self._finish(waiting, result)
 
     def _finish(self, waiting: _Waiting, result: ReadOffsetResult) -> bool:
         waiting.finished = True

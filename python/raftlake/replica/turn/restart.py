@@ -8,6 +8,7 @@ further action on its log before it has been started anew.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from raftlake.errors import DamagedData, DiskFull, UnfitBeginning
 from raftlake.ports.peer_rpcs import GroupId
@@ -25,18 +26,14 @@ from raftlake.raft.events import ResignRequested
 from raftlake.raft.types import ElectionState
 from raftlake.replica.disk.damage import DamageControl
 from raftlake.replica.disk.findings import Findings
-from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.hosting.hosting import Hosting
-from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.turn.actions import Actions
 
 #: What a core says to others, which does not touch its log.
 SAYING = (AnswerFetch, AnswerRead, AnswerVoterChange, ReleaseFetchRounds, ReportRole, Respond, SendRequest)
-#: Before a group is opened again for which there was no room.
-NO_ROOM_PAUSE_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -46,7 +43,8 @@ class _Closed:
     partition: Partition
     #: What is to be set aside first.
     damage: DamagedData | None
-    has_damage: bool
+    #: It campaigns only when somebody else had the time to.
+    election_delay_ms: int
     is_prepared: bool = False
 
 
@@ -55,8 +53,6 @@ class Restarts:
         self,
         engine: Engine,
         *,
-        names: Names,
-        disk: DiskWatch,
         findings: Findings,
         damage: DamageControl,
         fetch_server: FetchServer,
@@ -64,8 +60,6 @@ class Restarts:
         actions: Actions,
     ) -> None:
         self._engine = engine
-        self._names = names
-        self._disk = disk
         self._findings = findings
         self._damage = damage
         self._fetch_server = fetch_server
@@ -100,28 +94,19 @@ class Restarts:
                 self._actions.perform(partition, action)
         self._hosting.let_go(partition)
         self._fetch_server.begun_anew(partition.group)
-        self._reopen(_Closed(partition, damage, has_damage=damage is not None))
+        closed = _Closed(
+            partition, damage, election_delay_ms=self._engine.config.raft.election_timeout_ms if damage is None else 0
+        )
+        self._hosting.closed.open(partition.group, partial(self._reopen, closed))
         partition.on_deleted()
 
     def _reopen(self, closed: _Closed) -> None:
-        """Without room for that the group stays closed, and this is tried again: its files are as they were."""
-        engine, group = self._engine, closed.partition.group
-        try:
-            self._prepare(closed)
-            is_open = self._open(closed)
-        except DiskFull as full:
-            self._disk.on_full(full)
-            engine.timers.schedule(engine.now_ms + NO_ROOM_PAUSE_MS, lambda: self._reopen_later(closed))
-            return
-        if is_open:
-            before, after = closed.partition, engine.partitions[group]
+        """Raises DiskFull: what was done is not done again with the next call."""
+        before, group = closed.partition, closed.partition.group
+        self._prepare(closed)
+        if self._hosting.open_found(group, election_delay_ms=closed.election_delay_ms):
+            after = self._engine.partitions[group]
             after.shown_before = max(before.shown_before, before.high_watermark)
-
-    def _reopen_later(self, closed: _Closed) -> None:
-        """Its topic may be over by now, or have opened it."""
-        group = closed.partition.group
-        if group not in self._engine.partitions and self._names.has_directory(group):
-            self._reopen(closed)
 
     def _prepare(self, closed: _Closed) -> None:
         """Once: its log becomes what a crash would leave of it, without what is damaged."""
@@ -131,18 +116,6 @@ class Restarts:
         elif not closed.is_prepared:
             self._engine.logs.settle(group)
         closed.damage, closed.is_prepared = None, True
-
-    def _open(self, closed: _Closed) -> bool:
-        group, config = closed.partition.group, self._engine.config
-        # Should the log be empty, those vote in it who stand in its topic's key.
-        topic = self._names.by_id(group.topic_id)
-        initial = None if topic is None else topic.voters_of(group.partition)
-        delay_ms, waits = 0, False
-        if not closed.has_damage:
-            # Until that key is read it stays closed.
-            waits = topic is None and group != config.quorum_group
-            delay_ms = config.raft.election_timeout_ms
-        return self._hosting.open(group, election_delay_ms=delay_ms, initial=initial, is_found=waits)
 
     def _saved(self, group: GroupId, states: list[ElectionState]) -> bool:
         """False without room: then nothing may be said, as if the node had crashed before."""

@@ -2,15 +2,15 @@
 
 A node says too which transaction.version it knows. What older nodes do not understand is used once all nodes know it.
 
-`/raftlake/cluster` is written once, by the first leader of a quorum that was formatted without an id (KIP-595 "Cluster
-Bootstrapping"); `/raftlake/nodes/<id>` by each node when its addresses are new or its key is gone. The leader deletes the keys
-of nodes that neither vote nor fetch any more, so that no client is sent to them.
+`/raftlake/cluster` is written once, by the first leader (KIP-595 "Cluster Bootstrapping"): the id that its nodes were formatted
+with, or a new one. Nodes that were formatted without an id learn it there. `/raftlake/nodes/<id>` is written by each node when
+its addresses are new or its key is gone. The leader deletes the keys of nodes that neither vote nor fetch any more, so that no
+client is sent to them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
@@ -25,7 +25,7 @@ from raftlake.replica.kv.service import KvService
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.reserved import NodeAddresses, decode_cluster, decode_node
-from raftlake.wire.ids import id_to_text
+from raftlake.replica.voters.cluster_identity import ClusterIdentity
 
 RETRY_INTERVAL_MS = 2_000
 #: The transaction.versions that this release knows: 2 is KIP-890 part 2.
@@ -54,8 +54,11 @@ def cluster_value(cluster_id: str) -> bytes:
 
 
 class Membership:
-    def __init__(self, engine: Engine, quorum: Quorum, kv: KvService, fetch_server: FetchServer) -> None:
+    def __init__(
+        self, engine: Engine, quorum: Quorum, kv: KvService, fetch_server: FetchServer, identity: ClusterIdentity
+    ) -> None:
         self._engine = engine
+        self._identity = identity
         self._quorum = quorum
         self._kv = kv
         self._fetch_server = fetch_server
@@ -65,8 +68,6 @@ class Membership:
         self._listeners: dict[NodeId, Endpoint] = {}
         self._next_attempt_ms = 0
         self._under_way = False
-        #: Called once with the cluster id when it was not known at the start.
-        self.cluster_id_listeners: list[Callable[[str], None]] = []
         kv.listeners.append(self._on_applied)
         self._seen_version = -1
         self._own_key, self._own_value = node_key(engine.config.node_id), addresses_value(engine.config)
@@ -129,9 +130,7 @@ class Membership:
         entry = self._kv.machine.get(CLUSTER_KEY)
         cluster_id = None if entry is None else decode_cluster(entry.value)
         if isinstance(cluster_id, str):
-            self._engine.cluster_id = cluster_id
-            for listener in self.cluster_id_listeners:
-                listener(cluster_id)
+            self._identity.learn(cluster_id)
 
     def _on_change(self, key: str, value: bytes | None) -> None:
         """A key got a value, or is gone (None). One that means nothing is as good as none."""
@@ -159,7 +158,7 @@ class Membership:
         # Before the first high watermark this node knows nothing; a view that lags is caught by the compares.
         if partition.core.leader_id == NO_LEADER or partition.high_watermark == 0:
             return
-        txn = self._missing() or self._spoilt_cluster() or self._gone()
+        txn = self._missing() or self._mended_cluster_id() or self._gone()
         if txn is not None:
             self._under_way = True
             self._next_attempt_ms = engine.now_ms + RETRY_INTERVAL_MS
@@ -183,12 +182,14 @@ class Membership:
         )
 
     def _first_cluster_id(self) -> Txn | None:
-        """The leader makes one up. Where something that means nothing stands in its place, nodes that know the id may have it
+        """The leader writes one. Where something that means nothing stands in its place, nodes that know the id may have it
         back first."""
         led_ms, entry = self._led_ms(), self._kv.machine.get(CLUSTER_KEY)
         if led_ms < (0 if entry is None else SPOILT_WAIT_MS):
             return None
-        cluster_id = id_to_text(self._engine.rng.randrange(1 << 128).to_bytes(16, "big"))
+        cluster_id = self._identity.choose(led_ms)
+        if cluster_id is None:
+            return None
         compare = Compare(CLUSTER_KEY, 0 if entry is None else entry.version)
         return Txn(compares=(compare,), ops=(Put(CLUSTER_KEY, cluster_value(cluster_id)),))
 
@@ -202,15 +203,19 @@ class Membership:
             self._led_epoch, self._leads_since_ms = partition.core.epoch, engine.now_ms
         return engine.now_ms - self._leads_since_ms
 
-    def _spoilt_cluster(self) -> Txn | None:
-        """Write the cluster's id again where something else stands in its place: only nodes that know the id may."""
+    def _mended_cluster_id(self) -> Txn | None:
+        """Write the cluster's id where it does not stand. Only nodes that know the id may. Where nothing stands, or another id,
+        the leader does: a majority of the voters fetches from it, so theirs is no other."""
         entry, cluster_id = self._kv.machine.get(CLUSTER_KEY), self._engine.cluster_id
-        if entry is None or cluster_id is None or not isinstance(decode_cluster(entry.value), Refused):
+        if cluster_id is None:
             return None
-        value = cluster_value(cluster_id)
-        if isinstance(decode_cluster(value), Refused):
+        found, value = None if entry is None else decode_cluster(entry.value), cluster_value(cluster_id)
+        if found == cluster_id or isinstance(decode_cluster(value), Refused):
             return None
-        return Txn(compares=(Compare(CLUSTER_KEY, entry.version),), ops=(Put(CLUSTER_KEY, value),))
+        if not isinstance(found, Refused) and self._led_ms() < 0:
+            return None
+        compare = Compare(CLUSTER_KEY, 0 if entry is None else entry.version)
+        return Txn(compares=(compare,), ops=(Put(CLUSTER_KEY, value),))
 
     def _gone(self) -> Txn | None:
         """Delete the keys of nodes that are there no longer, and those that are no node's. A new leader waits until every

@@ -72,7 +72,9 @@ class OpsHandlers:
             for name, found in alarms.items()
             if found
         }
-        if warnings := (*self._node.disk.warnings, *self._node.kv.room.warnings, *self._node.tiering.warnings):
+        node = self._node
+        services = (node.disk, node.kv.room, node.tiering, node.cluster_identity)
+        if warnings := [warning for service in services for warning in service.warnings]:
             told["warnings"] = [for_clients(warning, self.root) for warning in warnings]
         return told
 

@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from raftlake.errors import WireError
+from raftlake.errors import ErrorCode, WireError
 from raftlake.ports.driver import KraftVersions
 from raftlake.ports.peer_rpcs import ControlRpc, EpochEndRpc, FetchRpc, FetchSnapshotRpc, LocalStartRpc, MarkersRpc, PeerRpc
 from raftlake.raft.config import RaftConfig
@@ -36,6 +36,7 @@ from raftlake.wire.api import decode_response
 logger = logging.getLogger("raftlake.peers")
 
 UnreachableCallback = Callable[[NodeId], None]
+ForeignCallback = Callable[[NodeId, Endpoint], None]
 _CHANNELS = ("fetch", "control", "snapshot", "forward")
 _CHANNEL_OF: Mapping[type[PeerRpc], str] = {
     ControlRpc: "control",
@@ -110,6 +111,8 @@ class _Channel:
                 self._network.meet(NodeId(named.node_id), named.host, named.port)
         connection.unanswered.popleft()
         self._backoff_ms = 0
+        if getattr(reply, "error", None) is ErrorCode.INCONSISTENT_CLUSTER_ID and self._network.on_foreign is not None:
+            self._network.on_foreign(self._peer, self._addresses[0])
         request.done(reply)
 
     def retire(self) -> None:
@@ -258,7 +261,7 @@ class _Channel:
 
 class TcpNetwork:
     """`ports.Network`. `on_unreachable` is called when an established connection was closed by the peer, or when a connect
-    was refused by a peer that had been connected before."""
+    was refused by a peer that had been connected before, `on_foreign` when a peer says that it is of another cluster."""
 
     def __init__(
         self,
@@ -271,6 +274,7 @@ class TcpNetwork:
         on_unreachable: UnreachableCallback,
         response_bytes_max: int,
         allowed: PeerAddresses | None = None,
+        on_foreign: ForeignCallback | None = None,
     ) -> None:
         self.loop = loop
         self.allowed = allowed or PeerAddresses()
@@ -278,6 +282,7 @@ class TcpNetwork:
         self.timing = timing
         self.codec = codec
         self.on_unreachable = on_unreachable
+        self.on_foreign = on_foreign
         self.response_bytes_max = response_bytes_max
         self._node_id = node_id
         #: Where each peer is reached; negative numbers stand for addresses whose node is not known.

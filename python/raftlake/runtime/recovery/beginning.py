@@ -50,7 +50,7 @@ def begin_epoch(
     quorum's own, and `values` are keys that it changes."""
     log = logs.open(group)
     elections.save({group: ElectionState(epoch=epoch)})
-    begin = next((start for known, start in log.epochs if known == epoch), log.end_offset)
+    begin = beginning_of(log, epoch)
     batches, end_offset = _batches(begin, epoch, voter, values if is_quorum else None)
     if log.end_offset != end_offset:
         log.truncate_to(begin)
@@ -62,6 +62,11 @@ def begin_epoch(
         log.append(batches, spans)
         _sync(logs, log)
     logs.mend(group)
+
+
+def beginning_of(log: LogStore, epoch: Epoch) -> Offset:
+    """Where the log begins that epoch, or has begun it in a recovery that was interrupted."""
+    return next((start for known, start in log.epochs if known == epoch), log.end_offset)
 
 
 def _sync(logs: LogDirectory, log: LogStore) -> None:

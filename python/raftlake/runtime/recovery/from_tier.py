@@ -4,18 +4,23 @@ What the tables show is kept. What was behind it, and the whole key-value space,
 written. The directory is made as that of the only survivor whose logs are empty and begin where the tables end. Then it is
 recovered as any survivor is (`Recovery`): a new epoch in each log, one voter, a new incarnation of each table.
 
-The metadata log begins at a high offset, with a snapshot that holds the topics and the tier's keys. So no version of a key, and
-no producer id, is ever given out again. Invariant: a directory with records is never touched. An interrupted run leaves
-`recovery-pending`: `serve` refuses the directory, and the next run begins anew.
+The metadata log begins at a high offset, with a snapshot that holds the topics and the tier's keys. A later restoration begins
+at a higher one (`metadata_start`). So no version of a key, and no producer id, is ever given out again.
+
+Invariant: a directory with records, or one in use, is never touched. An interrupted run leaves `recovery-pending`. `serve` and
+a plain `recover` refuse the directory then, and the next run begins anew.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,13 +41,16 @@ from raftlake.runtime.recovery.beginning import NO_TIMESTAMP
 from raftlake.runtime.recovery.recover import FROM_TIER, PENDING_NAME, Recovery
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
-from raftlake.storage.files import DIRECTORY_MODE, read_file, replace_file, storage_error
-from raftlake.storage.meta import MetaProperties, random_uuid, write_meta
+from raftlake.storage.files import DIRECTORY_MODE, TEMPORARY_SUFFIX, read_file, replace_file, storage_error
+from raftlake.storage.lock import DirectoryLock
+from raftlake.storage.meta import FILE_NAME, MetaProperties, random_uuid, used_names, write_meta
 from raftlake.tier.entries import adopted, encode_segment, encode_tiered
 from raftlake.wire.ids import id_to_text
 
-#: Where the metadata log begins: behind each offset that a lost one can have had.
+#: Behind each offset that a metadata log can have had that began at 0.
 METADATA_START = Offset(1 << 40)
+#: Between the starts of two epochs. A restoration raises the newest epoch by `EPOCHS_AHEAD`: that is room for 10^9 commands.
+OFFSETS_OF_EPOCH = 1 << 20
 #: The keys are of the time before the recovery: the new leader takes each table over.
 NO_RECOVERY = ""
 #: Of one record of the metadata log's snapshot.
@@ -89,15 +97,20 @@ class TierPlan:
 
 def require_empty(data_dir: Path) -> None:
     """Raises WrongState unless the directory holds nothing, but for what an interrupted run has left."""
-    try:
-        found = sorted(path.name for path in data_dir.iterdir()) if data_dir.exists() else []
-    except OSError as error:
-        raise storage_error("list", data_dir, error) from error
+    found = _held(data_dir)
     if found and not _is_unfinished(data_dir):
         raise WrongState(
             f"{data_dir} is not empty ({', '.join(found[:3])}): --from-tier is for the loss of all disks, and makes a new "
             "directory. Where a voter's disk is left, recover from that one without --from-tier: it may know more"
         )
+
+
+def _held(data_dir: Path) -> list[str]:
+    """What is in the directory, but for a mount's own, settings, and a marker whose first writing was interrupted."""
+    if not data_dir.exists():
+        return []
+    formatted = [FILE_NAME] if (data_dir / FILE_NAME).exists() else []
+    return sorted([*formatted, *(name for name in used_names(data_dir) if name != PENDING_NAME + TEMPORARY_SUFFIX)])
 
 
 def _is_unfinished(data_dir: Path) -> bool:
@@ -111,25 +124,60 @@ def _is_unfinished(data_dir: Path) -> bool:
 def restore(plan: TierPlan, data_dir: Path, node_id: NodeId, endpoint: Endpoint) -> DirectoryId:
     """Make the directory. Returns its directory id. Raises StorageError, WrongState."""
     require_empty(data_dir)
-    _empty(data_dir)
-    replace_file(data_dir / PENDING_NAME, json.dumps({FROM_TIER: plan.tier_uri}).encode())
-    write_meta(data_dir, MetaProperties(node_id=node_id, directory_id=DirectoryId(random_uuid()), cluster_id=plan.cluster_id))
-    _make_survivor(plan, data_dir, node_id)
-    recovery = Recovery(data_dir, node_id, endpoint, METADATA_GROUP, is_made_from_tier=True)
     try:
-        return recovery.perform(recovery.examine(), plan.cluster_id)
+        data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error("create", data_dir, error) from error
+    with _alone(data_dir):
+        _begin_anew(plan, data_dir)
+        meta = MetaProperties(node_id=node_id, directory_id=DirectoryId(random_uuid()), cluster_id=plan.cluster_id)
+        write_meta(data_dir, meta)
+        _make_survivor(plan, data_dir, node_id)
+        recovery = Recovery(data_dir, node_id, endpoint, METADATA_GROUP, made_from=plan.tier_uri)
+        try:
+            return recovery.perform(recovery.examine(), plan.cluster_id)
+        finally:
+            recovery.close()
+
+
+@contextlib.contextmanager
+def _alone(data_dir: Path) -> Iterator[None]:
+    """One restoration of a directory at a time. Between its steps nobody holds the `.lock` file, which is of the logs."""
+    descriptor = -1
+    try:
+        descriptor = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise StorageError(f"{data_dir} is in use: another `raftlake recover --from-tier` is making it") from error
+        raise storage_error("lock", data_dir, error) from error
+    try:
+        yield
     finally:
-        recovery.close()
+        os.close(descriptor)
+
+
+def _begin_anew(plan: TierPlan, data_dir: Path) -> None:
+    """Empty a directory that an interrupted run has left, and mark it. Nobody else has it meanwhile."""
+    lock = DirectoryLock(data_dir)
+    try:
+        # Another run may have ended since.
+        require_empty(data_dir)
+        _empty(data_dir)
+        replace_file(data_dir / PENDING_NAME, json.dumps({FROM_TIER: plan.tier_uri}).encode())
+    finally:
+        lock.release()
 
 
 def _empty(data_dir: Path) -> None:
-    """Make the directory, or empty one that an interrupted run has left; what says so goes last, with the next plan."""
+    """What says that a run was interrupted goes last, with the next plan."""
     try:
-        data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-        for path in data_dir.iterdir():
+        for path in [data_dir / name for name in _held(data_dir) if name != PENDING_NAME]:
             if path.is_dir():
                 shutil.rmtree(path)
-            elif path.name != PENDING_NAME:
+            else:
                 path.unlink()
     except OSError as error:
         raise storage_error("empty", data_dir, error) from error
@@ -146,12 +194,19 @@ def _make_survivor(plan: TierPlan, data_dir: Path, node_id: NodeId) -> None:
             _begin(logs, group, start, partial(_write_producers, producers))
             epochs[group] = Epoch(max(partition.facts.leader_epoch, start.epoch))
         newest = Epoch(max(epochs.values(), default=0))
-        _begin(logs, METADATA_GROUP, OffsetAndEpoch(METADATA_START, newest), lambda maker: _write(maker, key_space(plan)))
+        begin = metadata_start(newest)
+        _begin(logs, METADATA_GROUP, OffsetAndEpoch(begin, newest), lambda maker: _write(maker, key_space(plan, begin)))
         epochs[METADATA_GROUP] = newest
         elections.save({group: ElectionState(epoch=epoch) for group, epoch in epochs.items()})
     finally:
         elections.close()
         logs.close()
+
+
+def metadata_start(newest: Epoch) -> Offset:
+    """Where the metadata log begins, by the newest epoch that the tables tell: behind each offset that a lost one can have had,
+    one that an earlier restoration made too. `PRODUCER_IDS_BLOCK` times the highest start is below 2^61."""
+    return Offset(METADATA_START + newest * OFFSETS_OF_EPOCH)
 
 
 def start_of(partition: RestoredPartition) -> tuple[OffsetAndEpoch, KnownProducers | None]:
@@ -193,17 +248,17 @@ def _write(maker: SnapshotMaker, records: Sequence[bytes]) -> None:
     maker.end()
 
 
-def key_space(plan: TierPlan) -> list[bytes]:
-    """The records of the metadata log's snapshot: topics, the tier's keys, and the next producer id."""
-    values = {PRODUCERS_NEXT_KEY: str(PRODUCER_IDS_BLOCK * (METADATA_START // 2)).encode()}
+def key_space(plan: TierPlan, begin: Offset) -> list[bytes]:
+    """The records of the snapshot that the metadata log begins with: topics, the tier's keys, and the next producer id."""
+    values = {PRODUCERS_NEXT_KEY: b"%d" % (PRODUCER_IDS_BLOCK * begin)}
     for topic in plan.topics:
         described = Topic(topic.name, topic.topic_id, len(topic.partitions), {}, None)
         values[topic_key(topic.name)] = described.encode()
         for index, partition in topic.partitions.items():
             values.update(tier_keys(topic.topic_id, index, partition.facts))
-    rows = [(key, pack(METADATA_START, values[key])) for key in sorted(values)]
+    rows = [(key, pack(begin, values[key])) for key in sorted(values)]
     parts = [chunks.encode_rows(rows[first : first + ROWS_MAX]) for first in range(0, len(rows), ROWS_MAX)]
-    return [chunks.encode_header(METADATA_START, len(rows)), *parts, chunks.FOOTER]
+    return [chunks.encode_header(begin, len(rows)), *parts, chunks.FOOTER]
 
 
 def tier_keys(topic_id: bytes, partition: int, facts: LineageFacts) -> dict[str, bytes]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from raftlake.errors import ConfigError, StorageError, WrongState
+from raftlake.kv.keys import PRODUCERS_NEXT_KEY
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import (
     EPOCH_LEAP_MAX,
@@ -35,7 +36,8 @@ from raftlake.raft.types import (
     ReplicaKey,
 )
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.runtime.recovery.beginning import OnlyVoter, begin_epoch
+from raftlake.replica.reserved import PRODUCER_IDS_BLOCK
+from raftlake.runtime.recovery.beginning import OnlyVoter, begin_epoch, beginning_of
 from raftlake.runtime.recovery.comparison import NO_TABLES, Comparison, Shown, compare
 from raftlake.runtime.recovery.key_space import copied_partitions, key_space, starts_within
 from raftlake.runtime.recovery.lost_majority import require_lost_majority, survey
@@ -113,14 +115,15 @@ class Recovery:
     damaged."""
 
     def __init__(
-        self, data_dir: Path, node_id: NodeId, endpoint: Endpoint, quorum_group: GroupId, *, is_made_from_tier: bool = False
+        self, data_dir: Path, node_id: NodeId, endpoint: Endpoint, quorum_group: GroupId, *, made_from: str | None = None
     ) -> None:
-        """`is_made_from_tier`: the directory was just made, and what says so is to be replaced by the plan."""
+        """`made_from`: the directory was just made from the tables there, and what says so is to be replaced by the plan."""
         self.data_dir = data_dir
         self._endpoint = endpoint
         self._quorum_group = quorum_group
+        self._made_from = made_from
         self.meta = require_meta(data_dir, node_id=node_id)
-        self._pending = None if is_made_from_tier else _read_pending(data_dir)
+        self._pending = None if made_from is not None else _read_pending(data_dir)
         self._logs = FileLogDirectory(data_dir, post=None)
         self._elections = FileElectionStore(data_dir, voters=(node_id,), filed=quorum_group.topic)
 
@@ -183,10 +186,14 @@ class Recovery:
             table=None if shown is None else compare(shown, log.start_offset, log.end_offset, log.epochs),
         )
 
+    def require_cluster(self) -> None:
+        """Raises WrongState for a directory that no cluster id was written into."""
+        if self.meta.cluster_id is None:
+            raise WrongState(f"{self.data_dir} belongs to no cluster yet; there is nothing to recover")
+
     def require_confirmed(self, confirmed: str) -> None:
         """Raises ConfigError unless `confirmed` is the cluster id."""
-        if self.meta.cluster_id is None:
-            raise WrongState(f"--confirm={confirmed}: {self.data_dir} belongs to no cluster yet; there is nothing to recover")
+        self.require_cluster()
         if confirmed != self.meta.cluster_id:
             raise ConfigError(
                 f"--confirm={confirmed}: expected is the id of this directory's cluster, {self.meta.cluster_id}; nothing was "
@@ -198,14 +205,11 @@ class Recovery:
         self.require_confirmed(confirmed)
         pending = self._pending
         if pending is None:
-            pending = _Pending(random_uuid(), {each.group: each.new_epoch for each in facts})
+            pending = _Pending(random_uuid(), {each.group: each.new_epoch for each in facts}, self._made_from)
             replace_file(self.data_dir / PENDING_NAME, pending.encode())
             self._pending = pending
         directory_id = DirectoryId(pending.directory_id)
-        ends = {(each.group.topic_id, each.group.partition): each.log_end for each in facts}
-        values: Mapping[str, bytes] = {}
-        if self._quorum_group == METADATA_GROUP:
-            values = starts_within(key_space(self._logs), ends, uuid_text(directory_id))
+        values = self._values(facts, directory_id) if self._quorum_group == METADATA_GROUP else {}
         for each in facts:
             self._begin_epoch(each.group, each.new_epoch, directory_id, values)
         self._elections.forget_past()
@@ -220,6 +224,15 @@ class Recovery:
             raise storage_error("delete", self.data_dir / PENDING_NAME, error) from error
         return directory_id
 
+    def _values(self, facts: Sequence[GroupFacts], directory_id: DirectoryId) -> Mapping[str, bytes]:
+        """The keys that the recovery changes."""
+        ends = {(each.group.topic_id, each.group.partition): each.log_end for each in facts}
+        # The lost nodes may have taken blocks of which this log does not know. No command gives out more than a block.
+        (epoch,) = (each.new_epoch for each in facts if each.group == METADATA_GROUP)
+        next_id = PRODUCER_IDS_BLOCK * beginning_of(self._logs.open(METADATA_GROUP), epoch)
+        starts = starts_within(key_space(self._logs), ends, uuid_text(directory_id))
+        return {PRODUCERS_NEXT_KEY: b"%d" % next_id, **starts}
+
     def _begin_epoch(self, group: GroupId, epoch: Epoch, directory_id: DirectoryId, values: Mapping[str, bytes]) -> None:
         voter = OnlyVoter(node_id=self.meta.node_id, directory_id=directory_id, endpoint=self._endpoint)
         is_quorum = group == self._quorum_group
@@ -232,10 +245,14 @@ class _Pending:
 
     directory_id: bytes
     epochs: dict[GroupId, Epoch]
+    #: Where the tables are that the directory is made from; None for a survivor.
+    made_from: str | None = None
 
     def encode(self) -> bytes:
         groups = [[group.topic, group.partition, uuid_text(group.topic_id), epoch] for group, epoch in self.epochs.items()]
         fields = {"version": VERSION, "directoryId": uuid_text(self.directory_id), "groups": groups}
+        if self.made_from is not None:
+            fields[FROM_TIER] = self.made_from
         return (json.dumps(fields) + "\n").encode()
 
 

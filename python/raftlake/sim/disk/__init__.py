@@ -8,7 +8,7 @@ Reading order:
 - `compaction`: passes over a log, which install compacted segments.
 - `decay`: damaged batches of one log: flipped bits and unreadable places.
 - `space`: the free bytes of a disk, and the ballast of its node.
-- `power`: the moments at which a machine may lose power, and the time of a sync.
+- `power`: the moments at which a machine may lose power, the time of a sync, and the use of a log that is closed.
 - `observer`: the interface by which the invariants hear of changes on the disk.
 
 Callers: `sim/machine.py` builds a `SimulatedDisk` and gives it to `ReplicaNode` as `LogDirectory` and `ElectionStore`.

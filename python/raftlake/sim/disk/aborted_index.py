@@ -14,6 +14,7 @@ from typing import Protocol
 from raftlake.errors import InvariantViolation
 from raftlake.raft.types import Offset
 from raftlake.sim.disk.log_image import LogImage
+from raftlake.sim.disk.power import ClosedLog
 from raftlake.sim.disk.space import Space
 from raftlake.wire.aborted_index import ENTRY, AbortedTransaction, marker_offset_of, overlapping
 
@@ -44,8 +45,11 @@ class SimulatedAbortedIndex:
         self._log = log
         self._machine = machine
         self._space = space or Space()
+        #: With the log.
+        self.is_deleted = False
 
     def append(self, entries: Sequence[AbortedTransaction]) -> None:
+        self._require_there()
         self._machine.port_call("append to aborted index")
         self._space.take(len(entries) * ENTRY.size, "append to the index of aborted transactions", is_needed=False)
         image = self._log.image
@@ -57,17 +61,21 @@ class SimulatedAbortedIndex:
     def sync(self) -> None:
         image = self._log.image
         if image.aborted_synced < len(image.aborted):
+            self._require_there()
             self._machine.port_call("sync aborted index")
             image.aborted_synced = len(image.aborted)
 
     def find(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
         aborted = self._log.image.aborted
+        if aborted:
+            self._require_there()
         return overlapping(iter(aborted[bisect_left(aborted, int(start), key=marker_offset_of) :]), end)[0]
 
     def counts(self, end_offset: Offset) -> Sequence[tuple[Offset, int]]:
         aborted = self._log.image.aborted
         if not aborted:
             return ()
+        self._require_there()
         bases = self._log.segment_bases
         below = aborted[: bisect_left(aborted, int(end_offset), key=marker_offset_of)]
         return sorted(Counter(bases[bisect_right(bases, entry.last_offset) - 1] for entry in below).items())
@@ -83,8 +91,14 @@ class SimulatedAbortedIndex:
 
     def truncate_to(self, end_offset: Offset) -> None:
         image = self._log.image
+        if image.aborted:
+            self._require_there()
         keep = bisect_left(image.aborted, int(end_offset), key=marker_offset_of)
         if keep < len(image.aborted):
             self._machine.port_call("truncate aborted index")
             del image.aborted[keep:]
             image.aborted_synced = min(image.aborted_synced, keep)
+
+    def _require_there(self) -> None:
+        if self.is_deleted:
+            raise ClosedLog("simulated: the directory of the index is gone")

@@ -122,6 +122,11 @@ class Compactor:
         self.give_up()
         self._hints = [Offset(0)]
 
+    def take_over(self, earlier: Compactor) -> None:
+        """The log was closed, and its passes came to nothing: this one goes on from what is noted."""
+        earlier.give_up()
+        self._hints = list(earlier._hints)
+
     def crash(self, rng: Random) -> None:
         """Lose power: the newest notes may be lost."""
         self._pass = None

@@ -20,6 +20,27 @@ SEEN_AT_START = 3
 UNKNOWN_END = Offset((1 << 62) - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Damage in a log, as it was when somebody looked first: what is cut is found by no second look."""
+
+    reason: str
+    #: The first damaged batch; None where all of the log goes.
+    batch: StoredBatch | None
+    #: None in an empty log.
+    newest: StoredBatch | None
+    #: The newest batch is not damaged itself.
+    is_end_known: bool
+
+    def end_lost(self, epoch: Epoch) -> Offset:
+        """Up to where the replica may have acknowledged records in `epoch`. The place of a damaged end is not known."""
+        if self.newest is None:
+            return Offset(0)
+        if not self.is_end_known:
+            return UNKNOWN_END
+        return Offset(self.newest.end) if self.newest.epoch >= epoch else Offset(0)
+
+
 @dataclass(slots=True)
 class Decay:
     """The damaged batches of one log, by (base offset, epoch): a byte to flip, or unreadable (-1)."""
@@ -67,32 +88,33 @@ class Decay:
         if found is not None:
             raise DamagedData(f"simulated: damage at {found.base} found at the start", offset=found.base)
 
-    def cut(self, image: LogImage, damage: DamagedData, epoch: Epoch) -> tuple[LogImage, str]:
-        """Note the impairment and return the image without the damage and all behind it; nothing where the damage lies before
-        the log. Raises StorageError where there is none."""
-        found = self.first_of(image.batches)
-        if found is None and damage.offset >= image.start and not isinstance(damage, UnfitBeginning):
+    def look(self, image: LogImage, damage: DamagedData, *, is_whole_lost: bool = False) -> Found:
+        """What is wrong with a log. All of it goes where the damage lies before it, or where it `is_whole_lost`. Raises
+        StorageError where nothing is wrong."""
+        batch = self.first_of(image.batches)
+        if batch is None and damage.offset >= image.start and not isinstance(damage, UnfitBeginning):
             raise StorageError("simulated: damage that is not there")
-        known = self.impairment[0] if self.impairment is not None else Impairment(Epoch(0), Offset(0))
-        end_offset = max(known.end_offset, self._end_lost(image, epoch))
-        reason = str(damage) if found is None else f"damaged at {found.base}"
-        self.impairment = Impairment(max(known.epoch, epoch), end_offset), reason
-        if found is None:
-            self.damaged.clear()
-            return LogImage(), reason
-        self.forget_from(found.base)
-        image = image.cut(image.batches.index(found))
-        image.synced_end = image.end
-        return image, reason
+        newest = image.batches[-1] if image.batches else None
+        is_end_known = newest is None or (newest.base, newest.epoch) not in self.damaged
+        reason = str(damage) if batch is None else f"damaged at {batch.base}"
+        return Found(reason, None if is_whole_lost else batch, newest, is_end_known)
 
-    def _end_lost(self, image: LogImage, epoch: Epoch) -> Offset:
-        """Up to where it may have acknowledged records in `epoch`. The place of a damaged end is not known."""
-        if not image.batches:
-            return Offset(0)
-        last = image.batches[-1]
-        if (last.base, last.epoch) in self.damaged:
-            return UNKNOWN_END
-        return Offset(image.end) if last.epoch >= epoch else Offset(0)
+    def mark(self, found: Found, epoch: Epoch) -> None:
+        """Note durably what the replica has lost when it is in `epoch`; never less than before."""
+        known = self.impairment[0] if self.impairment is not None else Impairment(Epoch(0), Offset(0))
+        self.impairment = Impairment(max(known.epoch, epoch), max(known.end_offset, found.end_lost(epoch))), found.reason
+
+    def cut(self, image: LogImage, found: Found) -> LogImage:
+        """The image without the damage and all behind it. Once more it changes nothing."""
+        if found.batch is None:
+            self.damaged.clear()
+            return LogImage()
+        if found.batch not in image.batches:
+            return image
+        self.forget_from(found.batch.base)
+        image = image.cut(image.batches.index(found.batch))
+        image.synced_end = image.end
+        return image
 
     def scrub(self, image: LogImage, closed_end: int, size_max: int) -> int:
         """Read the closed segments on. Raises DamagedData."""

@@ -24,10 +24,10 @@ from raftlake.raft.types import FIRST_OFFSET, ElectionState, Epoch, Impairment, 
 from raftlake.replica.config import SEGMENT_BYTES
 from raftlake.sim.disk.aborted_index import SimulatedAbortedIndex
 from raftlake.sim.disk.compaction import Compactor
-from raftlake.sim.disk.decay import Decay
+from raftlake.sim.disk.decay import Decay, Found
 from raftlake.sim.disk.log_image import LogImage, Segments, StoredBatch, check_batch_bytes
 from raftlake.sim.disk.observer import DiskObserver, SilentObserver
-from raftlake.sim.disk.power import Machine
+from raftlake.sim.disk.power import ClosedLog, Machine
 from raftlake.sim.disk.snapshot_store import SimulatedSnapshots
 from raftlake.sim.disk.space import Space
 from raftlake.sim.disk.start_points import SimulatedStartPoints
@@ -38,6 +38,8 @@ from raftlake.wire.compaction import cut_empty
 SEGMENT_BYTES_DEFAULT = 64 * 1024
 #: What an election state needs for a moment: it replaces the one before.
 SAVED_BYTES = 1
+#: What a directory for damaged files needs.
+ASIDE_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class FlushTicket:
 
 
 class MemoryLog:
-    """`ports.LogStore` in memory. Survives the incarnations of the node: a new one opens the same object after `crash`."""
+    """`ports.LogStore` in memory. Survives the incarnations of the node: a new one opens the same object after `crash`. Who
+    has closed or deleted it and uses it again gets ClosedLog, of the calls of which a real log says that it is closed."""
 
     def __init__(self, group: GroupId, disk: SimulatedDisk) -> None:
         self.group = group
@@ -69,7 +72,7 @@ class MemoryLog:
         #: What a crash may bring back, oldest first; the last one is in force.
         self._noted_starts = [FIRST_OFFSET]
         self.is_partial = False
-        self._is_dropped = False
+        self._is_closed = False
 
     # --- LogStore ---
 
@@ -89,6 +92,7 @@ class MemoryLog:
         return epochs[1:] if len(epochs) > 1 and epochs[0][1] == epochs[1][1] else epochs
 
     def append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> Sequence[Offset]:
+        self._require_open()
         self._disk.machine.port_call("append")
         data = b"".join(chunks)
         self._disk.space.take(len(data), f"append to {self.group}")
@@ -99,7 +103,7 @@ class MemoryLog:
         for span in spans:
             size = self._active_size
             if size is None:
-                size = self.segments()[-1].size
+                size = self._segments.of(self._image)[-1].size
             if size and size + span.size > self._segment_bytes:
                 begun.append(Offset(span.base_offset))
                 self._image.rolled.add(span.base_offset)
@@ -117,15 +121,18 @@ class MemoryLog:
         return max(1, segment_bytes * self._disk.segment_bytes // SEGMENT_BYTES)
 
     def roll(self) -> Sequence[Offset]:
+        self._require_open()
         self._disk.machine.port_call("roll")
         image = self._image
-        if not self.segments()[-1].size:
+        if not self._segments.of(image)[-1].size:
             return ()
+        self._disk.space.take(SAVED_BYTES, f"begin a segment of {self.group}")
         image.rolled.add(image.end)
         self._active_size = 0
         return (Offset(image.end),)
 
     def locate(self, start: Offset, end: Offset) -> BatchSource | None:
+        self._require_open()
         image = self._image
         if not any(each.base_offset <= start < end <= each.end_offset for each in self.segments()[:-1]):
             raise InvariantViolation(f"{self.group}: [{start}, {end}) is no part of one closed segment")
@@ -148,8 +155,7 @@ class MemoryLog:
             image.epochs.append((Epoch(span.epoch), Offset(span.base_offset)))
 
     def read(self, start: Offset, limit: Offset, size_max: int) -> bytes:
-        if self._is_dropped:
-            raise StorageError(f"{self.group} is closed")
+        self._require_open()
         image = self._image
         if not image.start <= start <= image.end:
             raise InvariantViolation(f"{self.group}: read at {start} outside [{image.start}, {image.end}]")
@@ -170,6 +176,7 @@ class MemoryLog:
         return b"".join(chunks)
 
     def truncate_to(self, end_offset: Offset) -> None:
+        self._require_open()
         self._disk.machine.port_call("truncate")
         image = self._image
         count = bisect_right(image.ends, end_offset)
@@ -183,6 +190,7 @@ class MemoryLog:
         self._replace(image.cut(count))
 
     def reset(self, start: OffsetAndEpoch) -> None:
+        self._require_open()
         self._disk.machine.port_call("reset")
         self._disk.space.take(SAVED_BYTES, f"begin {self.group} anew")
         self._compactor.forget()
@@ -200,6 +208,7 @@ class MemoryLog:
         self._disk.observer.log_cut(self.group, self.end_offset)
 
     def advance_start(self, start_offset: Offset) -> Offset:
+        self._require_open()
         self._disk.machine.port_call("advance_start")
         image = self._image
         start_before = image.start
@@ -224,23 +233,27 @@ class MemoryLog:
         return Offset(image.start)
 
     def find_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        self._require_open()
         for batch in self._image.batches:
             if batch.timestamp_ms >= timestamp_ms:
                 return TimestampAndOffset(batch.timestamp_ms, Offset(batch.base), Epoch(batch.epoch))
         return None
 
     def latest_timestamp(self) -> TimestampAndOffset | None:
+        self._require_open()
         batch = max(self._image.batches, key=lambda batch: batch.timestamp_ms, default=None)
         return None if batch is None else TimestampAndOffset(batch.timestamp_ms, Offset(batch.base), Epoch(batch.epoch))
 
     @property
     def segment_bases(self) -> Sequence[Offset]:
-        return [segment.base_offset for segment in self.segments()]
+        return [segment.base_offset for segment in self._segments.of(self._image)]
 
     def segments(self) -> Sequence[SegmentInfo]:
+        self._require_open()
         return self._segments.of(self._image)
 
     def scrub(self, size_max: int) -> int:
+        self._require_open()
         return self.decay.scrub(self._image, self.segments()[-1].base_offset, size_max)
 
     @property
@@ -252,6 +265,7 @@ class MemoryLog:
         self._noted_starts.append(start_offset)
 
     def note_partial(self, is_partial: bool) -> None:
+        self._require_open()
         self._disk.machine.port_call("note partial")
         if is_partial:
             self._disk.space.take(SAVED_BYTES, f"note what {self.group} is")
@@ -269,6 +283,7 @@ class MemoryLog:
         return self._compactor.compacted_until
 
     def compact(self, request: Compaction, done: Callable[[Compacted | StorageError | None], None]) -> None:
+        self._require_open()
         self._compactor.begin(request, self._scaled(request.segment_bytes), done)
 
     def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch], first_end: int) -> None:
@@ -287,9 +302,23 @@ class MemoryLog:
             del image.aborted[:count]
             image.aborted_synced = max(image.aborted_synced - count, 0)
 
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedLog(f"{self.group} is closed")
+
+    def close(self) -> MemoryLog:
+        """The process lets go of the log. What is returned stands on the disk, for the next open."""
+        kept = MemoryLog(self.group, self._disk)
+        kept._images, kept._image = list(self._images), self._image
+        kept._noted_starts = list(self._noted_starts)
+        kept.decay, kept.is_partial = self.decay, self.is_partial
+        kept._compactor.take_over(self._compactor)
+        self._is_closed = True
+        return kept
+
     def drop(self) -> None:
-        """The log is deleted. As of files, nothing is read of it any more."""
-        self._is_dropped = True
+        """The log is deleted, with all that lies beside it."""
+        self._is_closed = self.start_points.is_deleted = self.aborted.is_deleted = True
         self._compactor.forget()
 
     def damage(self, number: int, byte: int) -> StoredBatch | None:
@@ -302,12 +331,10 @@ class MemoryLog:
             self.decay.damaged[(target.base, target.epoch)] = byte
         return targets[0]
 
-    def set_aside(self, damage: DamagedData, epoch: Epoch) -> str:
-        """Cut the log before its damage, durably. Of a log that was compacted nothing stays: the rest, as peers have it, may
-        lack tombstones of what would stay."""
-        image, reason = self.decay.cut(self._image, damage, epoch)
-        if self.compacted_until is not None or isinstance(damage, UnfitBeginning):
-            image = image.cut(0)
+    def cut_off(self, found: Found, *, is_compacted: bool) -> None:
+        """Cut the closed log before its damage, durably."""
+        image = self.decay.cut(self._image, found)
+        if is_compacted:
             self._compactor.begin_anew()
         else:
             self._compactor.forget()
@@ -316,7 +343,6 @@ class MemoryLog:
         self._image = image
         self._active_size = None
         self._disk.observer.log_cut(self.group, self.end_offset)
-        return reason
 
     # --- durability ---
 
@@ -418,27 +444,56 @@ class SimulatedDisk:
         self.is_quick = False
         self.space = Space()
         self.snapshots = SimulatedSnapshots(machine, self.observer, self.space)
+        #: Damage that is not set aside yet, as the process knows it.
+        self._damages: dict[GroupId, tuple[Found, bool]] = {}
 
     def open(self, group: GroupId) -> MemoryLog:
         self.machine.port_call("open")
         log = self.logs.get(group)
         if log is None:
             log = self.logs[group] = MemoryLog(group, self)
+        if self._damages.pop(group, None) is not None:
+            # Recovery syncs what it finds.
+            log.settle()
         log.decay.look_at_start(log.image)
         return log
 
     def prepare(self, groups: Sequence[GroupId]) -> None:
-        """Opening costs nothing here."""
         self.machine.port_call("prepare")
+        for group in groups:
+            if group not in self.logs:
+                self.space.take(SAVED_BYTES, f"make a directory for {group}")
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
+        """In steps, each of which a full disk may refuse and a crash may precede. The next call goes on, unless the log was
+        opened meanwhile: then it is a log like any other."""
         self.machine.port_call("set aside")
-        self.space.take(SAVED_BYTES, f"set the damage of {group} aside")
+        found, is_compacted = self._damages.get(group) or self._look_at(group, damage)
         log = self.logs[group]
+        self.space.take(SAVED_BYTES, f"mark the damage of {group}")
+        log.decay.mark(found, epoch)
+        self.machine.port_call("cut off damage")
+        self.space.take(ASIDE_BYTES, f"set the damage of {group} aside")
         self.snapshots.abandon_unfinished(group)
-        if damage.offset < log.start_offset:
+        if found.batch is None:
+            # They could not stand in for it.
             self.snapshots.forget(group)
-        return log.set_aside(damage, epoch)
+        log.cut_off(found, is_compacted=is_compacted)
+        if any(snapshot_id.offset > log.end_offset for snapshot_id in self.snapshots.ids(group)):
+            # The note that the log goes on there. Who opens it sees to that too.
+            self.space.take(SAVED_BYTES, f"note where {group} goes on")
+        del self._damages[group]
+        return found.reason
+
+    def _look_at(self, group: GroupId, damage: DamagedData) -> tuple[Found, bool]:
+        """The damage of a log, which is closed then, and whether the log counts as compacted. All of such a log goes: the rest,
+        as peers have it, may lack tombstones of what would stay. Raises StorageError where there is no damage."""
+        log = self.logs[group]
+        is_compacted = log.compacted_until is not None or isinstance(damage, UnfitBeginning)
+        found = log.decay.look(log.image, damage, is_whole_lost=is_compacted)
+        self._damages[group] = found, is_compacted
+        self.logs[group] = log.close()
+        return found, is_compacted
 
     def file_at(self, group: GroupId, offset: int) -> str:
         return f"{group} at {offset}"
@@ -456,6 +511,7 @@ class SimulatedDisk:
             log = self.logs.pop(group, None)
             if log is not None:
                 log.drop()
+            self._damages.pop(group, None)
             self.elections.pop(group, None)
             self.snapshots.forget(group)
             self.observer.log_deleted(group)
@@ -520,9 +576,11 @@ class SimulatedDisk:
             self.snapshots.forget(group)
         self.logs.clear()
         self.elections.clear()
+        self._damages.clear()
 
     def crash(self, rng: Random) -> None:
         """Lose power: every log loses some of its unsynced tail, and no unfinished snapshot survives."""
         self.snapshots.crash(rng)
+        self._damages.clear()
         for group in self.groups():
             self.logs[group].crash(rng)

@@ -1,13 +1,21 @@
-"""What a simulated disk needs of its machine: the moments at which power may be lost, and the time that a sync takes."""
+"""What a simulated disk needs of its machine: the moments at which power may be lost, and the time that a sync takes.
+
+And what it answers to a process that uses a log which it has closed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
+from raftlake.errors import StorageError
+
 
 class SimulatedCrash(BaseException):
     """The machine lost power at this very port call. Not an `Exception`: no handler of the driver may survive it."""
+
+
+class ClosedLog(StorageError):
+    """The log is closed or deleted. No disk fails so: the driver has used a log that it had let go of."""
 
 
 class Machine(Protocol):

@@ -13,6 +13,7 @@ from typing import Protocol
 from raftlake.errors import StorageError
 from raftlake.raft.types import Offset
 from raftlake.sim.disk.log_image import LogImage
+from raftlake.sim.disk.power import ClosedLog
 from raftlake.sim.disk.space import Space
 
 
@@ -60,6 +61,8 @@ class SimulatedStartPoints:
         self._log = log
         self._space = space or Space()
         self._machine = machine
+        #: With the log.
+        self.is_deleted = False
 
     @property
     def _points(self) -> dict[Offset, tuple[bytes, bytes]]:
@@ -75,6 +78,7 @@ class SimulatedStartPoints:
         self.put(offset, producers, voters)
 
     def begin(self, offset: Offset, head_bytes: int) -> SimulatedPointWriter:
+        self._require_there()
         return SimulatedPointWriter(self, offset, head_bytes)
 
     def take(self, name: str, size: int) -> None:
@@ -84,9 +88,11 @@ class SimulatedStartPoints:
 
     def put(self, offset: Offset, producers: bytes, voters: bytes) -> None:
         """The point is there, durably."""
+        self._require_there()
         self._points[offset] = producers, voters
 
     def load(self, offset: Offset) -> tuple[bytes, bytes]:
+        self._require_there()
         found = self._points.get(offset)
         if found is None:
             raise StorageError(f"simulated: there is no start point at {offset}")
@@ -94,9 +100,14 @@ class SimulatedStartPoints:
 
     def delete(self, offsets: Sequence[Offset]) -> None:
         if offsets:
+            self._require_there()
             self._machine.port_call("delete start points")
             for offset in offsets:
                 self._points.pop(offset, None)
+
+    def _require_there(self) -> None:
+        if self.is_deleted:
+            raise ClosedLog("simulated: the directory of the start points is gone")
 
     def cut(self, end_offset: Offset) -> None:
         """The log is about to be cut to `end_offset`: whatever a crash brings back, no point tells of what is cut."""
