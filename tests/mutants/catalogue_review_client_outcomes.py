@@ -379,7 +379,13 @@ ODD_KEYS = (
         "file-read-beyond-what-its-key-says",
         "the key says three bytes, and the file has gigabytes",
         FACTS,
-        Edit(CHECKPOINTS + "blobs", "file.read(max(0, node.length) + 1)", "file.read()"),
+        Edit(CHECKPOINTS + "blobs", "file.read(max(0, min(node.length, found.st_size)) + 1)", "file.read()"),
+    ),
+    mutant(
+        "memory-is-asked-for-as-a-key-says",
+        "anybody may write that a file has 2^62 bytes: commands beside it ended",
+        SPACE,
+        Edit(CHECKPOINTS + "blobs", "min(node.length, found.st_size)", "node.length"),
     ),
     mutant(
         "head-of-any-depth-ends-the-list",

@@ -12,6 +12,8 @@ RESTART = "raftlake.replica.turn.restart"
 BY_CLOSED = ("unit/replica/test_replica_hosting_closed.py",)
 BY_QUORUM = ("unit/replica/test_replica_quorum.py",)
 BY_READS = ("unit/replica/test_replica_replication_reads.py",)
+BY_FAULTS = ("unit/storage/test_storage_log_faults.py",)
+LOG = "raftlake.storage.log"
 RESTARTED = ("unit/replica/test_replica_turn_actions_restart.py",)
 
 REOPENED = (
@@ -145,6 +147,46 @@ ABSENT = (
         "            self._gathering.append(waiting)\n        elif",
         "            pass\n        elif",
         BY_READS,
+    ),
+    mutant(
+        "read-that-waits-ends-with-the-log-that-was-closed",
+        "the next one tells nobody of its high watermark: the read ends with its time",
+        READS,
+        "        if partition.deleted:\n",
+        "        if False:\n",
+        BY_READS,
+    ),
+    mutant(
+        "node-without-a-file-to-read-takes-itself-for-the-only-voter",
+        "it stops, and advises to restore a copy",
+        "raftlake.replica.disk.alone",
+        "        except DiskFull:\n",
+        "        except ZeroDivisionError:\n",
+        ("unit/replica/test_replica_disk_alone.py",),
+    ),
+    mutant(
+        "settled-log-has-no-name-for-its-newest-segment",
+        "a power loss takes the file with records that count as durable",
+        LOG,
+        "                self._settle_names()\n",
+        "                pass\n",
+        BY_FAULTS,
+    ),
+    mutant(
+        "name-of-a-settled-segment-is-synced-with-each-call",
+        "the flag stays: each further settling waits for the disk twice",
+        LOG,
+        "            os.close(descriptor)\n        self._names_changed = False\n",
+        "            os.close(descriptor)\n",
+        BY_FAULTS,
+    ),
+    mutant(
+        "name-that-could-not-be-synced-is-tried-again",
+        "a failed sync is final: what it was to write may be lost",
+        LOG,
+        '            sync_descriptor(descriptor)\n        except OSError as error:\n            raise storage_error("sync"',
+        '            sync_descriptor(descriptor)\n        except OSError as error:\n            raise storage_error("open"',
+        BY_FAULTS,
     ),
 )
 

@@ -329,8 +329,8 @@ STEPS = (
         "metadata-log-begins-in-epoch-zero",
         "leaders of the new quorum are older than those of the partitions",
         FROM_TIER,
-        "        begin = metadata_start(newest)\n",
-        "        begin, newest = metadata_start(newest), Epoch(0)\n",
+        "        begin = metadata_start(newest, int(time.time()))\n",
+        "        begin, newest = metadata_start(newest, int(time.time())), Epoch(0)\n",
         RECOVERED,
     ),
     mutant(

@@ -50,11 +50,13 @@ class Blobs:
                 "Copy the checkpoint with Hadoop's tools (hadoop distcp), or in Spark"
             )
         try:
-            if not stat.S_ISREG(path.stat().st_mode):
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
                 # To open a pipe waits for whoever writes into it.
                 raise WrongState(f"{location} has its content at {path}, which is no file")
             with path.open("rb") as file:
-                content = file.read(max(0, node.length) + 1)
+                # Anybody may write a length.
+                content = file.read(max(0, min(node.length, found.st_size)) + 1)
         except FileNotFoundError as error:
             raise WrongState(f"the content of {location} is gone from {path}: {error}") from error
         except OSError as error:

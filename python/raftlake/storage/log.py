@@ -25,7 +25,7 @@ from raftlake.storage.cleaned import CleanedGroup, commit, put_in_place
 from raftlake.storage.compaction_pass import SEGMENT_OFFSETS_MAX, Source
 from raftlake.storage.descriptors import open_file
 from raftlake.storage.epochs import LeaderEpochs
-from raftlake.storage.files import Chunk, FilePool, PooledFile, storage_error, sync_directory
+from raftlake.storage.files import Chunk, FilePool, PooledFile, storage_error, sync_descriptor, sync_directory
 from raftlake.storage.log_compaction import Compactions, Done, LogCompaction
 from raftlake.storage.noted_starts import NotedStarts
 from raftlake.storage.recovery_points import RecoveryPoints
@@ -447,11 +447,27 @@ class FileLog:
         self._require_usable()
         try:
             self._active.sync()
+            if self._names_changed:
+                self._settle_names()
         except DiskFull:
             raise
         except StorageError as error:
             raise self._fail(error) from error
         self.synced_end = self.end_offset
+
+    def _settle_names(self) -> None:
+        """Make the name of the newest segment durable. Raises StorageError; TooManyFiles, after which nothing has changed."""
+        try:
+            descriptor = open_file(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise storage_error("open", self.path, error) from error
+        try:
+            sync_descriptor(descriptor)
+        except OSError as error:
+            raise storage_error("sync", self.path, error) from error
+        finally:
+            os.close(descriptor)
+        self._names_changed = False
 
     def failure_unless_deleted(self) -> StorageError | None:
         return StorageError(self._failure) if self._failure is not None and not self._deleted else None

@@ -13,7 +13,7 @@ from checkpointkit import MemoryKv
 from raftlake.checkpoints import copies
 from raftlake.checkpoints.blobs import Blobs, base_of, local_path
 from raftlake.checkpoints.location import Location
-from raftlake.checkpoints.node import Node
+from raftlake.checkpoints.node import Kind, Node
 from raftlake.checkpoints.owner import Ownership
 from raftlake.checkpoints.space import Change, Space
 from raftlake.client.errors import KvConflict, NoReachableNode
@@ -60,6 +60,16 @@ def test_a_blob_that_is_damaged_or_gone_names_its_file(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(WrongState, match=rf"the content of {AT} is gone"):
         blobs(kv, None).content(AT, node)
+
+
+@pytest.mark.parametrize("length", [2, 1 << 62, 10**30])
+def test_a_head_that_tells_of_more_than_there_is_names_its_file(tmp_path: Path, length: int) -> None:
+    """Anybody may write such a key. The memory for so much was asked for, which ended the command."""
+    path = tmp_path / "blob"
+    path.write_bytes(b"x")
+    head = Node(Kind.BLOB, {"mtime": 0, "id": "i", "length": length, "crc32c": 0, "blob": {"uri": f"file:{path}"}})
+    with pytest.raises(InvalidInput, match=f"{AT}.*says {length}$"):
+        blobs(MemoryKv(), None).content(AT, head)
 
 
 def test_a_blob_in_a_file_system_of_hadoop_is_left_to_hadoop() -> None:

@@ -110,6 +110,51 @@ def test_a_read_whose_group_was_closed_meanwhile_waits_until_it_is_open(
     assert seen == [(ErrorCode.NONE, b"new")] * asked_before
 
 
+@pytest.mark.parametrize("is_closed_for_long", [False, True])
+def test_a_read_that_waits_for_the_watermark_goes_on_when_its_group_is_opened_anew(
+    monkeypatch: pytest.MonkeyPatch, *, is_closed_for_long: bool
+) -> None:
+    """The log that told of high watermarks was closed: the read ended with its time, though the node had the offset before."""
+    cluster = Cluster()
+    leader, follower = cluster.leader(), cluster.followers()[0]
+    leader.kv.propose(put("k", b"old"), lambda outcome: None)
+    cluster.run(3_000, until=lambda: value_at(follower) == b"old")
+    held: list[Callable[[], None]] = []
+    holds = [True]
+    send = follower.engine.network.send
+
+    def holding(peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
+        def answered(reply: PeerReply | FailureReason) -> None:
+            held.append(partial(done, reply)) if holds[0] else done(reply)
+
+        send(peer, rpc, answered if isinstance(rpc, FetchRpc) else done)
+
+    monkeypatch.setattr(follower.engine.network, "send", holding)
+    cluster.run(600)
+    leader.kv.propose(put("k", b"new"), lambda outcome: None)
+    cluster.run(500, until=lambda: value_at(leader) == b"new")
+    seen: list[tuple[ErrorCode, bytes | None]] = []
+    began_ms = follower.engine.clock.now_ms()
+    follower.kv.read(True, lambda result: seen.append((result.error, value_at(follower))))
+    cluster.run(50)
+    assert value_at(follower) == b"old" and not seen, "it knows the offset, and waits for it"
+    with monkeypatch.context() as full:
+
+        def no_room(group: object) -> None:
+            raise DiskFull("no space left")
+
+        if is_closed_for_long:
+            full.setattr(follower.engine.logs, "open", no_room)
+        follower.turn._restarts.without_room(follower.partitions[METADATA_GROUP])
+        cluster.run(100)
+    holds[0] = False
+    for answer in held:
+        answer()
+    cluster.run(9_000, until=lambda: bool(seen))
+    assert seen == [(ErrorCode.NONE, b"new")]
+    assert follower.engine.clock.now_ms() - began_ms < follower.engine.config.read_timeout_ms
+
+
 def value_at(node: ReplicaNode) -> bytes | None:
     entry = node.kv.machine.get("k")
     return None if entry is None else entry.value

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,8 +52,17 @@ NODE = NodeId(3)
 PLACE = Endpoint("h", 9093)
 CLUSTER = "AAECAwQFBgcICQoLDA0ODw"
 ORDERS_ID, CLICKS_ID = b"orders-orders-or", b"clicks-clicks-cl"
-#: By the newest epoch of the plan below.
-START = metadata_start(Epoch(12))
+#: Of the restorations below, by the clock of `seconds`.
+NOW_S = 1_900_000_000
+START = metadata_start(Epoch(12), NOW_S)
+
+
+@pytest.fixture(autouse=True)
+def seconds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time of a restoration, which the test may change."""
+    now = [NOW_S]
+    monkeypatch.setattr(from_tier, "time", SimpleNamespace(time=lambda: now[0] + 0.5))
+    return now
 
 
 def segment(base: int, end: int, epochs: tuple[tuple[int, int], ...]) -> RemoteSegment:
@@ -282,13 +292,18 @@ def test_a_partition_of_which_retention_removed_all_goes_on_at_its_end(tmp_path:
 # --- what is never given out again
 
 
+@pytest.mark.parametrize("year", [1970, 2000, 2030, 2040, 2200])
 @pytest.mark.parametrize("newest", [0, 1, 999, EPOCH_MAX - 1_000, EPOCH_MAX])
-def test_each_restoration_begins_behind_all_that_the_one_before_can_have_given_out(newest: int) -> None:
-    start = metadata_start(Epoch(newest))
+def test_each_restoration_begins_behind_all_that_the_one_before_can_have_given_out(newest: int, year: int) -> None:
+    now_s = int((year - 1970) * 365.25 * 86_400)
+    start = metadata_start(Epoch(newest), now_s)
     assert start >= METADATA_START
-    later = metadata_start(Epoch(newest + EPOCHS_AHEAD))
-    assert later - start > 10**9, "so many commands fit in between"
-    assert PRODUCER_IDS_BLOCK * later < 1 << 63 and later < 1 << 53
+    # A day later; or at once, where a table was taken over and tells the new epochs, and the clock was put back.
+    laters = [metadata_start(Epoch(newest), now_s + 86_400)] if newest < now_s else []
+    laters += [metadata_start(Epoch(newest + EPOCHS_AHEAD), 0)] if newest >= now_s else []
+    for later in laters:
+        assert later - start > 10**9, "so many commands fit in between"
+        assert PRODUCER_IDS_BLOCK * later < 1 << 63 and later < 1 << 53
     assert decode_producers_next(b"%d" % (PRODUCER_IDS_BLOCK * start), start) == PRODUCER_IDS_BLOCK * start
 
 
@@ -299,19 +314,37 @@ def next_id(place: Path) -> int:
     return found
 
 
-def test_a_producer_id_is_not_given_out_again_by_the_second_restoration(tmp_path: Path) -> None:
+def test_a_producer_id_is_not_given_out_again_by_the_second_restoration(tmp_path: Path, seconds: list[int]) -> None:
     first = TierPlan(cluster_id=CLUSTER, tier_uri="s3://history", topics=[orders_by(9, 8)])
     restore(first, tmp_path / "first", NODE, PLACE)
     given = next_id(tmp_path / "first")
     # Its first record is copied by the new leader, and then all disks are lost once more.
+    seconds[0] += 3_600
     topic = orders_by(given, 8 + EPOCHS_AHEAD)
     restore(replace(first, topics=[topic]), tmp_path / "second", NODE, PLACE)
     kept = start_of(topic.partitions[0])[1]
     assert kept is not None
     states = ProducerStates()
     states.restore(kept.packed)
-    assert next_id(tmp_path / "second") >= given + 10**9 * PRODUCER_IDS_BLOCK
+    assert next_id(tmp_path / "second") >= given + 3_600 * 10**6 * PRODUCER_IDS_BLOCK
     assert states.check(next_id(tmp_path / "second"), 0, 0, 1, history_trimmed=True) is None
+
+
+def test_nor_where_the_newest_table_was_not_taken_over_in_between(tmp_path: Path, seconds: list[int]) -> None:
+    """The store refused it: another program had changed it. So the newest epoch was that of the first restoration."""
+    clicks = RestoredTopic(
+        name="clicks",
+        topic_id=CLICKS_ID,
+        table="t/clicks",
+        partitions={0: partition("clicks", CLICKS_ID, 0, 10, 90, 12, 5_000)},
+    )
+    first = TierPlan(cluster_id=CLUSTER, tier_uri="s3://history", topics=[orders_by(9, 8), clicks])
+    restore(first, tmp_path / "first", NODE, PLACE)
+    given = next_id(tmp_path / "first")
+    seconds[0] += 60
+    orders = orders_by(given, 8 + EPOCHS_AHEAD)
+    restore(replace(first, topics=[orders, clicks]), tmp_path / "second", NODE, PLACE)
+    assert next_id(tmp_path / "second") >= given + 60 * 10**6 * PRODUCER_IDS_BLOCK
 
 
 def orders_by(producer: int, leader_epoch: int) -> RestoredTopic:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -224,6 +225,59 @@ def test_a_log_is_settled_again_once_there_is_a_descriptor(
         assert log.synced_end == 0
     directory.settle(GROUP)
     assert log.synced_end == 3 and read_all(log) == data_of(batches)
+
+
+@pytest.mark.parametrize("is_rolled", [False, True])
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_a_log_is_settled_with_the_name_of_its_newest_segment(
+    directory: FileLogDirectory, log: FileLog, monkeypatch: pytest.MonkeyPatch, *, is_rolled: bool, refusals: int
+) -> None:
+    """Its records counted as durable. A power loss could take the file that holds them."""
+    if is_rolled:
+        fill(log, 1)
+        directory.flush([log], lambda error: None)
+        log.roll()
+    durable = log.synced_end
+    batch = fill(log, 1)
+    synced: list[str] = []
+    honest_open, honest_sync = os.open, os.fsync
+
+    def refuse(path: Any, flags: int, *given: Any, **named: Any) -> int:
+        if flags & os.O_DIRECTORY:
+            raise OSError(errno.EMFILE, "too many open files")
+        return honest_open(path, flags, *given, **named)
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        honest_sync(descriptor)
+
+    for _ in range(refusals):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refuse)
+            with pytest.raises(TooManyFiles):
+                directory.settle(GROUP)
+        assert log.synced_end == durable
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        directory.settle(GROUP)
+        assert log.synced_end == log.end_offset and synced.count(str(log.path)) == 1
+        # It is not made durable twice.
+        directory.settle(GROUP)
+        assert synced.count(str(log.path)) == 1
+    assert read_all(log).endswith(data_of(batch))
+
+
+def test_a_name_whose_sync_failed_as_a_log_was_settled_is_lost(
+    directory: FileLogDirectory, log: FileLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(errno.ENOSPC))
+        with pytest.raises(StorageError, match="cannot sync"):
+            directory.settle(GROUP)
+    with pytest.raises(StorageError, match="cannot sync"):
+        directory.settle(GROUP)
+    assert log.synced_end == 0
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])

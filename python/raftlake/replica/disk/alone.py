@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raftlake.errors import CorruptBatch, StorageError
+from raftlake.errors import CorruptBatch, DiskFull, StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER, Offset, VoterSet
 from raftlake.replica.engine import Engine
@@ -64,6 +64,9 @@ class Solitude:
         try:
             for voters in self._all_voters(group):
                 found = voters
+        except DiskFull:
+            # There is no file to read with, or no room: that says nothing of voters.
+            raise
         except (CorruptBatch, StorageError):
             # Here the damage begins, which the caller tells of.
             return found

@@ -19,6 +19,7 @@ from raftlake.raft.events import FailureReason, ReadRequested
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset
 from raftlake.replica.engine import Engine
 from raftlake.replica.names import Names
+from raftlake.replica.partition.partition import Partition
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.replication.proofs import AwaitedProofs
 from raftlake.replica.timers import Timer
@@ -119,11 +120,20 @@ class GroupReads:
             # It was closed meanwhile, and nobody knows how far it will be.
             self._gathering.append(waiting)
         elif partition.high_watermark < result.applied_offset:
-            waiting.stop_waiting = partition.wait_for_watermark(
-                lambda high_watermark: high_watermark >= result.applied_offset and self._finish(waiting, result)
-            )
+            waiting.stop_waiting = partition.wait_for_watermark(partial(self._advanced, partition, waiting, result))
         else:
             self._finish(waiting, result)
+
+    def _advanced(self, partition: Partition, waiting: _Waiting, result: ReadOffsetResult, high_watermark: int) -> bool:
+        """Whether the partition need not tell of further high watermarks."""
+        if high_watermark >= result.applied_offset:
+            return self._finish(waiting, result)
+        if partition.deleted:
+            # It was closed, and tells of no other. The group is asked for anew, until it is open again.
+            waiting.stop_waiting = None
+            self._gathering.append(waiting)
+            self._ask()
+        return partition.deleted
 
     def _finish(self, waiting: _Waiting, result: ReadOffsetResult) -> bool:
         waiting.finished = True

@@ -49,8 +49,9 @@ from raftlake.wire.ids import id_to_text
 
 #: Behind each offset that a metadata log can have had that began at 0.
 METADATA_START = Offset(1 << 40)
-#: Between the starts of two epochs. A restoration raises the newest epoch by `EPOCHS_AHEAD`: that is room for 10^9 commands.
-OFFSETS_OF_EPOCH = 1 << 20
+#: Between the starts of two seconds, or of two epochs, of which a restoration raises the newest by `EPOCHS_AHEAD`: no quorum
+#: commits a million commands in a second.
+STEP = 1 << 20
 #: The keys are of the time before the recovery: the new leader takes each table over.
 NO_RECOVERY = ""
 #: Of one record of the metadata log's snapshot.
@@ -194,7 +195,7 @@ def _make_survivor(plan: TierPlan, data_dir: Path, node_id: NodeId) -> None:
             _begin(logs, group, start, partial(_write_producers, producers))
             epochs[group] = Epoch(max(partition.facts.leader_epoch, start.epoch))
         newest = Epoch(max(epochs.values(), default=0))
-        begin = metadata_start(newest)
+        begin = metadata_start(newest, int(time.time()))
         _begin(logs, METADATA_GROUP, OffsetAndEpoch(begin, newest), lambda maker: _write(maker, key_space(plan, begin)))
         epochs[METADATA_GROUP] = newest
         elections.save({group: ElectionState(epoch=epoch) for group, epoch in epochs.items()})
@@ -203,10 +204,12 @@ def _make_survivor(plan: TierPlan, data_dir: Path, node_id: NodeId) -> None:
         logs.close()
 
 
-def metadata_start(newest: Epoch) -> Offset:
-    """Where the metadata log begins, by the newest epoch that the tables tell: behind each offset that a lost one can have had,
-    one that an earlier restoration made too. `PRODUCER_IDS_BLOCK` times the highest start is below 2^61."""
-    return Offset(METADATA_START + newest * OFFSETS_OF_EPOCH)
+def metadata_start(newest: Epoch, now_s: int) -> Offset:
+    """Where the metadata log begins, by the newest epoch that the tables tell and the seconds since 1970: behind each offset
+    that a lost one can have had, one that an earlier restoration made too. A table that was not taken over since tells no newer
+    epoch; a clock that was put back tells no later time. Until the year 2200 a block of producer ids for each offset ends below
+    2^63."""
+    return Offset(METADATA_START + max(newest, now_s) * STEP)
 
 
 def start_of(partition: RestoredPartition) -> tuple[OffsetAndEpoch, KnownProducers | None]:
