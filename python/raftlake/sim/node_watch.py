@@ -92,9 +92,9 @@ class NodeWatch:
     def _find_groups(self) -> None:
         """Groups were opened or closed."""
         known = self._watched
-        for partition, replica in known:
-            if partition.deleted:
-                self._look_at_closed(partition, replica)
+        for closed, seen in known:
+            if closed.deleted:
+                self._look_at_closed(closed, seen)
         self._watched = []
         for group, partition in self._node.partitions.items():
             replica = next((replica for other, replica in known if other is partition), None)
@@ -104,7 +104,7 @@ class NodeWatch:
         self.replicas = {replica.group: replica for _, replica in self._watched}
 
     def _look_at_closed(self, partition: Partition, replica: ReplicaState) -> None:
-        """The group was closed since the last look, and perhaps opened anew. What it had committed before may have been answered
+        """The group was closed since the last look, perhaps opened anew. What it had committed before may have been answered
         and acted on."""
         log, before = replica.log, replica.high_watermark
         has_it = self._logs.get(replica.group) is log and log.end_offset >= partition.high_watermark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlake.kv.commands import put
-from raftlake.raft.types import NodeId
+from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults.faults import Settings
@@ -56,7 +56,7 @@ def test_a_log_that_was_cut_meanwhile_tells_nothing() -> None:
     partition = node.partitions[METADATA_GROUP]
     committed = cluster.committed.of(METADATA_GROUP)
     end = committed.end
-    partition.core.high_watermark += 5
+    partition.high_watermark = Offset(end + 5)
     node.hosting.let_go(partition)
     machine.run(lambda: None)
     for _ in range(3):
