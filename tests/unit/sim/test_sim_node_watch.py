@@ -58,7 +58,7 @@ def test_a_log_that_was_cut_meanwhile_tells_nothing() -> None:
     end = committed.end
     partition.high_watermark = Offset(end + 5)
     node.hosting.let_go(partition)
-    machine.run(lambda: None)
+    machine.run(node.engine.request_turn)
     for _ in range(3):
         cluster.run_a_while()
     assert committed.end == end
