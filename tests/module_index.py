@@ -135,7 +135,6 @@ TESTED_IN: dict[str, str] = {
     "raftlake.sim.invariants.stable_leadership": "unit/sim/test_sim_invariants.py",
     "raftlake.sim.invariants.valid_roles": "unit/sim/test_sim_invariants_logs_roles.py",
     "raftlake.sim.invariants.voter_sets": "sim/test_sim_voter_changes.py",
-    "raftlake.sim.node_watch": "unit/sim/test_sim_coverage.py",
     "raftlake.sim.clients.operations": "sim/test_sim_voter_changes.py",
     "raftlake.sim.disk.power": "unit/sim/test_sim_log_store.py",
     "raftlake.sim.report": "unit/sim/test_sim_scenario_shrink.py",

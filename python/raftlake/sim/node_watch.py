@@ -92,6 +92,9 @@ class NodeWatch:
     def _find_groups(self) -> None:
         """Groups were opened or closed."""
         known = self._watched
+        for closed, seen in known:
+            if closed.deleted:
+                self._look_at_closed(closed, seen)
         self._watched = []
         for group, partition in self._node.partitions.items():
             replica = next((replica for other, replica in known if other is partition), None)
@@ -99,6 +102,15 @@ class NodeWatch:
                 replica = ReplicaState(self._node_id, self._incarnation, group, self._logs[group])
             self._watched.append((partition, replica))
         self.replicas = {replica.group: replica for _, replica in self._watched}
+
+    def _look_at_closed(self, partition: Partition, replica: ReplicaState) -> None:
+        """The group was closed since the last look, perhaps opened anew. What it had committed before may have been answered
+        and acted on."""
+        log, before = replica.log, replica.high_watermark
+        has_it = self._logs.get(replica.group) is log and log.end_offset >= partition.high_watermark
+        if has_it and partition.high_watermark > before:
+            replica.high_watermark = partition.high_watermark
+            self._invariants.on_high_watermark(replica, before)
 
     def _report(self, partition: Partition, replica: ReplicaState) -> None:
         core, invariants = partition.core, self._invariants
