@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyspark_raftlake.log_view import LogView, OffsetClient
 from pyspark_raftlake.offsets import EARLIEST, LATEST, Offsets, TopicPartition
@@ -36,15 +36,15 @@ class HistoryView(LogView):
 
     def at_timestamps(self, timestamps_ms: Offsets) -> dict[TopicPartition, int]:
         ids = self.topic_ids()
-        found: dict[TopicPartition, int] = {}
-        for partition, time_ms in timestamps_ms.items():
-            topic, number = partition
-            # A topic that was deleted after the last look has no offsets.
-            if topic not in ids:
-                continue
-            if time_ms in (EARLIEST, LATEST):
-                shown = self._tables.newest(topic, ids[topic], number, TABLE_AGE_MS_MAX)
-                found[partition] = shown.start if time_ms == EARLIEST else shown.end
-            else:
-                found[partition] = self._tables.first_at(topic, ids[topic], number, time_ms)
-        return found
+        # A topic that was deleted after the last look has no offsets.
+        return self._listed({each: time_ms for each, time_ms in timestamps_ms.items() if each.topic in ids})
+
+    def _offsets(self, topic: str, timestamps_ms: Mapping[int, int], *, topic_id: bytes | None) -> Mapping[int, int]:
+        assert topic_id is not None
+        return {number: self._offset(topic, topic_id, number, time_ms) for number, time_ms in timestamps_ms.items()}
+
+    def _offset(self, topic: str, topic_id: bytes, number: int, time_ms: int) -> int:
+        if time_ms not in (EARLIEST, LATEST):
+            return self._tables.first_at(topic, topic_id, number, time_ms)
+        shown = self._tables.newest(topic, topic_id, number, TABLE_AGE_MS_MAX)
+        return shown.start if time_ms == EARLIEST else shown.end

@@ -25,13 +25,15 @@ class OffsetClient(KeyClient, Protocol):
 
     def topics(self, names: Iterable[str] | None = None) -> tuple[TopicDescription, ...]: ...
 
-    def describe_topic(self, topic: str) -> TopicDescription: ...
+    def describe_topic(self, topic: str, *, topic_id: bytes | None = None) -> TopicDescription: ...
 
-    def list_offsets(self, topic: str, timestamps: Mapping[int, int], *, isolation: IsolationLevel = ...) -> dict[int, int]: ...
+    def list_offsets(
+        self, topic: str, timestamps: Mapping[int, int], *, isolation: IsolationLevel = ..., topic_id: bytes | None = None
+    ) -> dict[int, int]: ...
 
-    def read_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]: ...
+    def read_offset(self, topic: str, partitions: Iterable[int], *, topic_id: bytes | None = None) -> dict[int, int]: ...
 
-    def read_stable_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]: ...
+    def read_stable_offset(self, topic: str, partitions: Iterable[int], *, topic_id: bytes | None = None) -> dict[int, int]: ...
 
 
 class LogView:
@@ -59,11 +61,15 @@ class LogView:
         #: The topics that the query names, or all of the quorum for a pattern; as of the last look.
         self._topics: dict[str, TopicDescription] = {}
         self._ids = TopicIds(client if checks_ids else None)
+        #: Since the last look: topics of which nodes know another one of the name alone, with what the client said. Their topic
+        #: may be older or newer. So nothing is told of such a topic, neither offsets nor that it is gone.
+        self._untold: dict[str, RequestRejected] = {}
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def look(self) -> tuple[TopicPartition, ...]:
         """The partitions that the query reads now, sorted. What it names and what does not exist is left out."""
+        self._untold.clear()
         match self._selection:
             case Subscribe(topics):
                 self._look_at(topics)
@@ -84,6 +90,7 @@ class LogView:
     def require_selected(self) -> tuple[TopicPartition, ...]:
         """As `look`; ConfigError when something that the query names does not exist."""
         found = self.look()
+        self.require_told(list(self._untold))
         match self._selection:
             case Subscribe(topics):
                 missing = set(topics) - set(self._topics)
@@ -112,17 +119,39 @@ class LogView:
             counts = {topic: len(self._topics[topic].partitions) for topic, _ in missing}
             raise errors.missing_partitions(option, missing, counts)
 
+    def require_told(self, topics: Iterable[str]) -> None:
+        """RequestRejected(UNKNOWN_TOPIC_ID) where nodes know another topic of such a name alone."""
+        for topic in topics:
+            if topic in self._untold:
+                raise self._untold[topic]
+
     def missing_topics(self, missing: Iterable[str]) -> ConfigError:
         """The error that names them, and the topics that exist."""
         return errors.missing_topics(missing, [topic.name for topic in self._client.topics()])
 
     def topic_ids(self) -> dict[str, bytes]:
         """The ids of the query's topics, as of the last look: another id under the same name is another topic. Offsets that
-        are asked for behind a look are those of these topics, or of ones that a later look tells from them."""
+        are asked for behind a look are those of these topics, or of newer ones that a later look tells from them."""
         return {name: topic_id for name in self._topics if (topic_id := self._ids.get(name)) is not None}
 
     def _hear_ids(self, topics: Iterable[str]) -> None:
-        self._ids.hear({topic: self._topics[topic].topic_id for topic in topics if topic in self._topics})
+        named = {topic: self._topics[topic].topic_id for topic in topics if topic in self._topics}
+        self._ids.hear(named)
+        for topic, told in named.items():
+            if (topic_id := self._ids.get(topic)) != told:
+                # The partitions that were told are those of the other topic, too.
+                try:
+                    self._topics[topic] = self._client.describe_topic(topic, topic_id=topic_id)
+                except RequestRejected as rejected:
+                    self._leave_out(topic, rejected)
+
+    def _leave_out(self, topic: str, rejected: RequestRejected) -> None:
+        """Until the next look. Raises what says nothing of the topic."""
+        if rejected.code is ErrorCode.UNKNOWN_TOPIC_ID:
+            self._untold[topic] = rejected
+        elif rejected.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise rejected
+        self._topics.pop(topic, None)
 
     def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
         """The nodes that hold a partition, as of the last look, sorted; empty when that is not known."""
@@ -132,14 +161,19 @@ class LogView:
         return next((tuple(sorted(p.replicas)) for p in topic.partitions if p.partition == partition.partition), ())
 
     def present(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Those whose leaders answer for them, whatever a node that lags has said at the last look."""
+        """Those whose leaders answer for them, whatever a node that lags has said at the last look. And those of whose topic
+        nothing is told: they are not known to be gone."""
         found: set[TopicPartition] = set()
         for topic, numbers in by_topic(partitions).items():
             try:
-                found.update(TopicPartition(topic, number) for number in self._client.read_offset(topic, numbers))
+                if topic not in self._untold:
+                    self._client.read_offset(topic, numbers, topic_id=self._ids.get(topic))
             except RequestRejected as rejected:
-                if rejected.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                if rejected.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue
+                if rejected.code is not ErrorCode.UNKNOWN_TOPIC_ID:
                     raise
+            found.update(TopicPartition(topic, number) for number in numbers)
         return found
 
     def _look_at(self, topics: Sequence[str]) -> None:
@@ -184,7 +218,7 @@ class LogView:
         return self._proven(partitions, self._client.read_offset)
 
     def _proven(
-        self, partitions: Iterable[TopicPartition], read: Callable[[str, Iterable[int]], Mapping[int, int]]
+        self, partitions: Iterable[TopicPartition], read: Callable[..., Mapping[int, int]]
     ) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for topic, numbers in by_topic(partitions).items():
@@ -210,16 +244,18 @@ class LogView:
         found: dict[TopicPartition, int] = {}
         for topic, numbers in by_topic(timestamps_ms).items():
             asked = {number: timestamps_ms[TopicPartition(topic, number)] for number in numbers}
-            offsets = self._of_topic(topic, partial(self._client.list_offsets, topic, asked, isolation=self._isolation))
+            offsets = self._of_topic(topic, partial(self._offsets, topic, asked))
             found.update((TopicPartition(topic, number), offset) for number, offset in offsets.items())
         return found
 
-    def _of_topic(self, topic: str, ask: Callable[[], Mapping[int, int]]) -> Mapping[int, int]:
-        """The answer about a topic; empty when the topic was deleted after the last look."""
+    def _offsets(self, topic: str, timestamps_ms: Mapping[int, int], *, topic_id: bytes | None) -> Mapping[int, int]:
+        return self._client.list_offsets(topic, timestamps_ms, isolation=self._isolation, topic_id=topic_id)
+
+    def _of_topic(self, topic: str, ask: Callable[..., Mapping[int, int]]) -> Mapping[int, int]:
+        """The answer about a topic, which is asked for by the id that is known; empty when the topic was deleted after the last
+        look, or nodes know another one of the name alone."""
         try:
-            return ask()
+            return ask(topic_id=self._ids.get(topic))
         except RequestRejected as rejected:
-            if rejected.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            self._topics.pop(topic, None)
+            self._leave_out(topic, rejected)
             return {}

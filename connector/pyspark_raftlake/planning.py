@@ -96,11 +96,17 @@ class StreamPlanner:
         if self._initial is None:
             start = resolve_start(self._view, self._options.starting or Latest(), self._options)
             self._initial, self._late_bound, self._maybe_late_bound = start.offsets, start.late_bound, start.maybe_late_bound
-            self._topic_ids = self._view.topic_ids()
+            self._note_ids()
         return self._initial
 
     def prepare_available_now(self) -> None:
-        self._target = self._view.latest(self._view.require_selected())
+        selected = self._view.require_selected()
+        self._note_ids()
+        self._target = self._view.latest(selected)
+
+    def _note_ids(self) -> None:
+        """Of the last look, whose offsets are asked for. What was noted before stays: its offsets are of the topic before."""
+        self._topic_ids = {**self._view.topic_ids(), **self._topic_ids}
 
     def default_limit(self) -> ReadLimit:
         if self._options.offsets_per_trigger_max is not None:
@@ -155,6 +161,7 @@ class StreamPlanner:
         recreated = self._recreated_topics()
         if self._target is not None:
             # Of a topic that was created again, what it holds now is what is available.
+            self._target = {partition: end for partition, end in self._target.items() if partition.topic not in recreated}
             self._target |= self._view.latest([partition for partition in assigned if partition.topic in recreated])
             ends = {partition: self._target.get(partition, start.get(partition, -1)) for partition in assigned}
             ends = {partition: end for partition, end in ends.items() if end >= 0}
@@ -168,33 +175,49 @@ class StreamPlanner:
         self._report_gone(sorted(start.keys() - ends.keys()))
         return self._without_lost(start, ends, recreated)
 
-    def _without_lost(self, start: Offsets, ends: dict[TopicPartition, int], recreated: set[str]) -> dict[TopicPartition, int]:
+    def _without_lost(
+        self, start: Offsets, ends: dict[TopicPartition, int], recreated: Mapping[str, bytes]
+    ) -> dict[TopicPartition, int]:
         """`ends` where they lie at or above `start`. A replica that lags may name an older end: then the end is the start,
-        and no data is lost. Data is lost where an end is proven to lie below the start, or the name's topic has another id."""
+        and no data is lost. Data is lost where an end is proven to lie below the start, or the name's topic has another id.
+        `recreated`: these topics, with the ids before."""
         behind = [partition for partition, end in ends.items() if end < start.get(partition, 0)]
         proven = self._view.proven_latest(behind)
         lost: list[TopicPartition] = []
-        for partition, end in ends.items():
+        for partition in ends:
             if partition not in start:
                 continue
             if partition.topic in recreated:
                 self._report(f"Topic {partition.topic} was deleted and created again, offsets of {partition} begin anew")
                 lost.append(partition)
-            elif proven.get(partition, end) < start[partition]:
+            elif proven.get(partition, start[partition]) < start[partition]:
                 self._report(
                     f"Partition {partition}'s offset was changed from {start[partition]} to {proven[partition]}, "
                     "some data may have been missed"
                 )
                 lost.append(partition)
-        # Going on with a log that began anew: from its beginning, so that nothing of it is skipped.
-        self._restarts = self._view.earliest(lost)
-        return {partition: self._restarts.get(partition, max(end, start.get(partition, 0))) for partition, end in ends.items()}
+        anew = self._begin_anew(lost, start, recreated)
+        return {partition: anew.get(partition, max(end, start.get(partition, 0))) for partition, end in ends.items()}
 
-    def _recreated_topics(self) -> set[str]:
+    def _begin_anew(
+        self, lost: list[TopicPartition], start: Offsets, recreated: Mapping[str, bytes]
+    ) -> dict[TopicPartition, int]:
+        """The ends of logs that began anew: their beginnings, so that nothing of them is skipped. A query that stands at the
+        beginning already goes on."""
+        begins = self._view.earliest(lost)
+        untold = set(topics_of(partition for partition in lost if partition not in begins))
+        # The next look tells again of a topic whose beginning nobody tells yet. The query stays where it is until then.
+        self._topic_ids |= {topic: recreated[topic] for topic in untold & recreated.keys()}
+        self._restarts = {partition: begin for partition, begin in begins.items() if partition.topic not in untold}
+        held = {partition: start[partition] for partition in lost if partition.topic in untold}
+        return held | {partition: begin for partition, begin in self._restarts.items() if begin != start[partition]}
+
+    def _recreated_topics(self) -> dict[str, bytes]:
+        """Those that have other ids than before, which are returned."""
         ids = self._view.topic_ids()
-        recreated = {topic for topic, topic_id in ids.items() if self._topic_ids.get(topic, topic_id) != topic_id}
+        recreated = {topic: self._topic_ids[topic] for topic in ids if self._topic_ids.get(topic, ids[topic]) != ids[topic]}
         self._topic_ids.update(ids)
-        self._recreated |= recreated
+        self._recreated |= recreated.keys()
         return recreated
 
     def _require_retained(self, start: Offsets) -> None:
@@ -255,6 +278,8 @@ class StreamPlanner:
 
     def _start_of_added(self, added: list[TopicPartition]) -> dict[TopicPartition, int]:
         earliest = self._view.earliest(added) if added else {}
+        # Without its start a partition would be passed over.
+        self._view.require_told(topics_of(partition for partition in added if partition not in earliest))
         for partition, offset in earliest.items():
             if offset != 0:
                 self._report(f"Added partition {partition} starts from {offset} instead of 0. Some data may have been missed")

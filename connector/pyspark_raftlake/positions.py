@@ -180,5 +180,6 @@ def _all_of(
 ) -> dict[TopicPartition, int]:
     vanished = topics_of(partition for partition in partitions if partition not in found)
     if vanished:
+        view.require_told(vanished)
         raise view.missing_topics(vanished)
     return found

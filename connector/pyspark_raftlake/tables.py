@@ -38,7 +38,7 @@ class TierClient(Protocol):
 
     def topic_configs(self, topic: str) -> dict[str, str]: ...
 
-    def list_offsets(self, topic: str, timestamps: Mapping[int, int]) -> dict[int, int]: ...
+    def list_offsets(self, topic: str, timestamps: Mapping[int, int], *, topic_id: bytes | None = None) -> dict[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +95,15 @@ class Tables:
         self._topics: dict[str, _Topic] = {}
 
     def place(self, topic: str, topic_id: bytes | None) -> TablePlace | None:
-        """Where the table of a topic is; None without a remote tier."""
+        """Where the table of a topic is; None without a remote tier, and where the topic is gone."""
         if self._options.mode is Tier.LOCAL or topic_id is None:
             return None
-        return self._topic(topic, topic_id).place
+        try:
+            return self._topic(topic, topic_id).place
+        except RequestRejected as rejected:
+            if rejected.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return None
 
     def shown(self, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, bytes]) -> dict[TopicPartition, Shown]:
         """What the tables show of the partitions of some ranges, as new as these ranges need it. Partitions whose ranges lie
@@ -112,7 +117,7 @@ class Tables:
             topic = self._topics[name]
             ends = {each.partition: each.end for each in its}
             if self._options.mode is not Tier.REMOTE:
-                tiered = self._tiered_ends(name, ends)
+                tiered = self._tiered_ends(name, topic.topic_id, ends)
                 its = [each for each in its if each.start < tiered[each.partition]]
                 ends = {each.partition: min(each.end, tiered[each.partition]) for each in its}
             if its and self._reaches(name, topic, ends):
@@ -154,7 +159,8 @@ class Tables:
             if topic.history is None or self._now_ms() - topic.refreshed_at_ms >= age_ms_max:
                 self._refresh(name, topic)
         except (RaftlakeError, ImportError) as error:
-            if self._options.uri is not None or topic.history is not None or self._tiered_ends(name, [partition])[partition]:
+            is_known = self._options.uri is not None or topic.history is not None
+            if is_known or self._tiered_ends(name, topic_id, [partition])[partition]:
                 self._give_up(name, topic, error)
         return topic
 
@@ -173,28 +179,30 @@ class Tables:
         named = None if self._options.uri is None else table_uri(self._options.uri, name, topic_id)
         if named is not None and self._options.mode is Tier.REMOTE:
             return TablePlace(uri=named, storage=self._options.storage)
-        try:
-            configs = self._client.topic_configs(name)
-        except RequestRejected as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            return None
+        configs = self._client.topic_configs(name)
         is_tiered = configs.get(IS_TIERED) == "true"
         if named is not None and not is_tiered:
             raise errors.no_table_beside_the_log(name, self._options.uri)
         uri = named or configs.get(TABLE_URI)
-        # The name may be that of another topic already.
-        if not is_tiered or uri is None or uri != table_uri(uri.rpartition("/")[0], name, topic_id):
+        if not is_tiered or uri is None:
+            return None
+        if uri != table_uri(uri.rpartition("/")[0], name, topic_id):
+            # The name may be that of another topic already. Or the node lags, and names the table of one that was deleted.
+            if self._options.mode is Tier.REMOTE:
+                raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_ID, f"a node names the table of another topic {name!r}")
             return None
         return TablePlace(uri=uri, storage=self._options.storage)
 
-    def _tiered_ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    def _tiered_ends(self, topic: str, topic_id: bytes, partitions: Iterable[int]) -> dict[int, int]:
         """Up to where partitions are copied, as the quorum says; 0 where nothing is."""
         asked = dict.fromkeys(partitions, LATEST_TIERED)
         try:
-            found = self._client.list_offsets(topic, asked)
+            found = self._client.list_offsets(topic, asked, topic_id=topic_id)
         except RequestRejected as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            is_gone = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            # A query of tables alone is not to take a copy that nobody tells of for none.
+            is_untold = error.code is ErrorCode.UNKNOWN_TOPIC_ID and self._options.mode is not Tier.REMOTE
+            if not is_gone and not is_untold:
                 raise
             found = {}
         return {number: found.get(number, -1) + 1 for number in asked}

@@ -101,8 +101,11 @@ class FakeQuorum:
 
     def __init__(self, **partitions_of: int) -> None:
         self.logs: dict[str, list[FakeLog]] = {}
-        #: As the nodes tell them: those of a node that lags are others than those of `keys.topics`.
+        #: As the node that is asked tells them. Where it is another one than that of `keys.topics`, the node lags: it leads the
+        #: old topic still, and tells of its offsets. Who asks by an id is sent on to the other nodes, unless all of them lag.
         self.ids: dict[str, bytes] = {}
+        self.do_all_lag = False
+        self._logs_of: dict[bytes, list[FakeLog]] = {}
         #: Topics that Metadata does not list yet, though they exist.
         self.unlisted: set[str] = set()
         #: By topic: how many partitions Metadata tells of, as of a node that lags.
@@ -127,6 +130,7 @@ class FakeQuorum:
     def create(self, topic: str, partitions: int) -> None:
         self.logs[topic] = [FakeLog() for _ in range(partitions)]
         self.ids[topic] = self.keys.topics[topic] = (len(self.ids) + len(self.calls) + 1).to_bytes(16, "big")
+        self._logs_of[self.ids[topic]] = self.logs[topic]
 
     def recreate(self, topic: str) -> None:
         self.calls.append(f"recreate {topic}")
@@ -146,11 +150,11 @@ class FakeQuorum:
         listed = [topic for topic in sorted(self.logs) if topic not in self.unlisted]
         return tuple(self._describe(topic) for topic in listed if names is None or topic in names)
 
-    def describe_topic(self, topic: str) -> TopicDescription:
+    def describe_topic(self, topic: str, *, topic_id: bytes | None = None) -> TopicDescription:
         self.calls.append(f"describe {topic}")
         if topic not in self.logs:
             raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
-        return self._describe(topic)
+        return self._describe(topic, self._id_at_who_answers(topic, topic_id))
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         self.calls.append(f"configs {topic}")
@@ -164,26 +168,41 @@ class FakeQuorum:
         return [partition.partition for partition in self.describe_topic(topic).partitions]
 
     def list_offsets(
-        self, topic: str, timestamps: Mapping[int, int], *, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+        self,
+        topic: str,
+        timestamps: Mapping[int, int],
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        topic_id: bytes | None = None,
     ) -> dict[int, int]:
         self.isolations.append(isolation)
         self.calls.append(f"list {topic}")
-        self._require_present(topic)
-        return {partition: self.logs[topic][partition].offset_for(time) for partition, time in timestamps.items()}
+        logs = self._logs_at_who_answers(topic, topic_id)
+        return {partition: logs[partition].offset_for(time) for partition, time in timestamps.items()}
 
-    def read_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    def read_offset(self, topic: str, partitions: Iterable[int], *, topic_id: bytes | None = None) -> dict[int, int]:
         self.calls.append(f"read_offset {topic}")
-        self._require_present(topic)
+        logs = self._logs_at_who_answers(topic, topic_id)
         asked = list(partitions)
-        if any(partition >= len(self.logs[topic]) for partition in asked):
-            raise RequestRejected(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has {len(self.logs[topic])} partitions"
-            )
-        return {partition: self.logs[topic][partition].end for partition in asked}
+        if any(partition >= len(logs) for partition in asked):
+            raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has {len(logs)} partitions")
+        return {partition: logs[partition].end for partition in asked}
 
-    def read_stable_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    def read_stable_offset(self, topic: str, partitions: Iterable[int], *, topic_id: bytes | None = None) -> dict[int, int]:
         self.isolations.append(IsolationLevel.READ_COMMITTED)
-        return self.read_offset(topic, partitions)
+        return self.read_offset(topic, partitions, topic_id=topic_id)
+
+    def _logs_at_who_answers(self, topic: str, topic_id: bytes | None) -> list[FakeLog]:
+        self._require_present(topic)
+        return self._logs_of[self._id_at_who_answers(topic, topic_id)]
+
+    def _id_at_who_answers(self, topic: str, topic_id: bytes | None) -> bytes:
+        told = self.ids[topic]
+        if topic_id is None or topic_id == told:
+            return told
+        if self.do_all_lag or topic_id != self.keys.topics.get(topic):
+            raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {topic!r} was deleted and created again")
+        return topic_id
 
     def _require_present(self, topic: str) -> None:
         if topic in self.vanished or topic not in self.logs:
@@ -258,12 +277,13 @@ class FakeQuorum:
             node_id=1 if replica is None else replica,
         )
 
-    def _describe(self, topic: str) -> TopicDescription:
+    def _describe(self, topic: str, topic_id: bytes | None = None) -> TopicDescription:
+        described = self.ids[topic] if topic_id is None else topic_id
         return TopicDescription(
             name=topic,
-            topic_id=self.ids[topic],
+            topic_id=described,
             partitions=tuple(
                 PartitionDescription(partition=number, leader_id=1, leader_epoch=1, replicas=(1, 2, 3))
-                for number in range(self.told.get(topic, len(self.logs[topic])))
+                for number in range(self.told.get(topic, len(self._logs_of[described])))
             ),
         )

@@ -341,6 +341,7 @@ def test_a_log_that_lost_its_end_before_the_first_batch_from_latest_is_read_from
 @pytest.mark.parametrize("named", ["old", "new"])
 def test_a_batch_query_that_goes_on_reads_the_topic_that_has_the_name_now(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
     quorum = FakeQuorum(t=1)
+    fill(quorum, "old", 1)
     old = quorum.ids["t"]
     quorum.recreate("t")
     fill(quorum, "new", 2)

@@ -403,3 +403,51 @@ def test_a_stream_of_the_table_alone_is_not_planned_by_the_table_of_a_deleted_to
     assert [range_ for range_, _ in query.plan()] == ["[0, 30) of t-0"]
     quorum.ids["t"] = old
     assert query.plan() == [] and query.end is not None and query.end[T0] == 30
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_node_that_names_the_table_of_the_old_topic_does_not_stop_a_query(
+    quorum: FakeQuorum, store: FakeStore, fail: str
+) -> None:
+    store.put(quorum, "t", file_of(0, 0, 60))
+    old = quorum.ids["t"]
+    quorum.recreate("t")
+    new = quorum.ids["t"]
+    store.put(quorum, "t", file_of(0, 0, 30))
+    query = TieredQuery(quorum, store, startingOffsets="earliest", tier="remote", failOnDataLoss=fail)
+    quorum.ids["t"] = old
+    with pytest.raises(RequestRejected, match="a node names the table of another topic 't'") as caught:
+        query.plan()
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
+    quorum.ids["t"] = new
+    assert [range_ for range_, _ in query.plan()] == ["[0, 30) of t-0"]
+    query.restart()
+    for quorum.do_all_lag in (False, True):
+        quorum.ids["t"] = old
+        assert query.plan() == [] and query.end is not None and query.end[T0] == 30
+    quorum.ids["t"] = new
+    store.put(quorum, "t", file_of(0, 0, 31))
+    assert [range_ for range_, _ in query.plan()] == ["[30, 31) of t-0"]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID])
+def test_a_table_that_a_node_does_not_know_is_not_taken_for_none(
+    quorum: FakeQuorum, store: FakeStore, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    """The node that is asked for the settings lags behind the one that was asked for the topic."""
+    store.put(quorum, "t", file_of(0, 0, 60))
+    query = TieredQuery(quorum, store, startingOffsets="earliest", tier="remote")
+    query.plan()
+    query.restart()
+
+    def refuse(*_: object, **__: object) -> dict[str, str]:
+        raise RequestRejected(code, "not here")
+
+    monkeypatch.setattr(quorum, "topic_configs", refuse)
+    assert query.plan() == [] and query.end is not None and query.end[T0] == 60
+    monkeypatch.undo()
+    if code is ErrorCode.UNKNOWN_TOPIC_ID:
+        # Nor is a table that cannot be read, while nobody tells how much of it there is.
+        store.tables.clear()
+        monkeypatch.setattr(quorum, "list_offsets", refuse)
+        assert query.plan() == [] and query.end[T0] == 60

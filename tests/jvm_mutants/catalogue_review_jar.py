@@ -10,6 +10,7 @@ TABLES = ("connector.read.TablesTest",)
 CATALOG = ("connector.RaftlakeCatalogTest",)
 LOGS = ("log.KafkaLogsTest",)
 IDS = ("connector.read.TopicIdsTest",)
+CLUSTER = ("log.ClusterTest",)
 LAGS = ("connector.read.StreamPlannerLagTest",)
 VIEW = ("connector.read.LogViewTest",)
 ABORTED = ("connector.write.AbortedWriteTest",)
@@ -196,6 +197,102 @@ REVIEW_JAR_MUTANTS = (
         "connector/read/StreamPlanner.java",
         "!anew.contains(task.range().at().topic())",
         "!anew.contains(task.range().toString())",
+        LAGS,
+    ),
+    JvmMutant(
+        "leader-of-any-topic-is-asked",
+        "offsets of a deleted topic are told for the one that has the name now",
+        "log/Cluster.java",
+        " && known.is(id)\n",
+        "\n",
+        CLUSTER,
+    ),
+    JvmMutant(
+        "node-that-names-another-topic-is-believed",
+        "offsets of a deleted topic are told for the one that has the name now",
+        "log/Cluster.java",
+        "            if (known.is(id)) {\n                return known;",
+        "            if (known.is(null)) {\n                return known;",
+        CLUSTER,
+    ),
+    JvmMutant(
+        "range-is-fetched-of-the-leader-of-any-topic",
+        "a task waits for the end of its time where its topic was created again",
+        "log/RangeFetches.java",
+        "askLeader(at, topicId, Api",
+        "askLeader(at, null, Api",
+        CLUSTER,
+    ),
+    JvmMutant(
+        "offsets-are-asked-for-by-name",
+        "a query begins at the offset of a deleted topic, and leaves out the rows below",
+        "connector/read/LogView.java",
+        "question.ask(topic, ids.get(topic), its)",
+        "question.ask(topic, null, its)",
+        VIEW,
+    ),
+    JvmMutant(
+        "partitions-are-those-of-the-topic-that-is-named",
+        "partitions of the new topic are not read at a node that lags",
+        "connector/read/LogView.java",
+        "if (!id.equals(ids.get(name))) {",
+        "if (id.isEmpty()) {",
+        VIEW,
+    ),
+    JvmMutant(
+        "query-starts-without-a-topic-that-nobody-tells-of",
+        "rows of a topic of a pattern that is read from its end come from its beginning",
+        "connector/read/LogView.java",
+        "untold.put(topic, other);",
+        "untold.remove(topic, other);",
+        VIEW,
+    ),
+    JvmMutant(
+        "topic-of-which-nothing-is-told-is-gone",
+        "a query fails where all nodes that answer lag",
+        "connector/read/LogView.java",
+        "catch (OtherTopicException other) {\n                    return true;",
+        "catch (OtherTopicException other) {\n                    return false;",
+        VIEW,
+    ),
+    JvmMutant(
+        "table-of-the-old-topic-is-taken-for-none",
+        "a query of tables alone fails at a node that lags",
+        "connector/read/Tables.java",
+        "        if (isTableAlone()) {\n            throw new",
+        "        if (named != null) {\n            throw new",
+        VIEW,
+    ),
+    JvmMutant(
+        "new-topic-is-known-before-its-beginning",
+        "the query goes on amid the new topic, as it grows",
+        "connector/read/StreamPlanner.java",
+        "            topicIds.computeIfPresent(topic, again::getOrDefault);\n",
+        "",
+        LAGS,
+    ),
+    JvmMutant(
+        "added-partition-without-a-start-is-passed-over",
+        "the rows of its first batch are left out",
+        "connector/read/StreamPlanner.java",
+        "        view.requireTold(TopicPartition.topicsOf(without(added, earliest.keySet())));\n",
+        "",
+        LAGS,
+    ),
+    JvmMutant(
+        "available-now-forgets-the-topic-of-its-target",
+        "a batch is to end behind the end of the new topic, and never does",
+        "connector/read/StreamPlanner.java",
+        "        noteIds();\n        target",
+        "        target",
+        LAGS,
+    ),
+    JvmMutant(
+        "available-now-does-not-read-a-topic-at-whose-beginning-it-stands",
+        "Spark takes a batch without news for the end of the query, and rows are left unread",
+        "connector/read/StreamPlanner.java",
+        "if (!begin.equals(start.get(partition))) {",
+        "if (begin >= 0) {",
         LAGS,
     ),
     # --- files ---

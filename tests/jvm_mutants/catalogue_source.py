@@ -61,8 +61,8 @@ SOURCE_MUTANTS = (
         "new-topic-is-read-from-the-old-offset",
         "the first records of a topic that was created again are skipped silently",
         "connector/read/StreamPlanner.java",
-        "if (again.contains(partition.topic())) {",
-        "if (again.contains(partition.toString())) {",
+        "if (again.containsKey(partition.topic())) {",
+        "if (again.containsKey(partition.toString())) {",
         PLANNER,
     ),
     JvmMutant(

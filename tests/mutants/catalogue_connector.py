@@ -125,8 +125,8 @@ PLANS = (
         "end-one-below-the-start-is-no-loss",
         "an end that is proven to lie below the start is lost data, by one record too",
         PLANNING,
-        "elif proven.get(partition, end) < start[partition]:",
-        "elif proven.get(partition, end) < start[partition] - 1:",
+        "elif proven.get(partition, start[partition]) < start[partition]:",
+        "elif proven.get(partition, start[partition]) < start[partition] - 1:",
         "data_loss",
     ),
     connector(

@@ -355,7 +355,7 @@ ODD_KEYS = (
         "list-reads-a-pipe",
         "it waits for whoever writes into it",
         FACTS,
-        Edit(CHECKPOINTS + "blobs", "if not stat.S_ISREG(path.stat().st_mode):", "if False:"),
+        Edit(CHECKPOINTS + "blobs", "if not stat.S_ISREG(found.st_mode):", "if False:"),
     ),
     mutant(
         "list-reads-large-blobs",

@@ -10,12 +10,19 @@ READER = "pyspark_raftlake.reader"
 LOG_VIEW = "pyspark_raftlake.log_view"
 TOPIC_IDS = "pyspark_raftlake.topic_ids"
 SOURCE = "pyspark_raftlake.source"
+TABLES = "pyspark_raftlake.tables"
+ROUTING = "raftlake.client.routing"
+READER_OF_CLIENT = "raftlake.client.reader"
+AIO = "raftlake.client.aio"
 SINK_KEYS = "raftlake.client.sink_keys"
 LEDGER = "pyspark_raftlake.ledger"
 SINK_FACTS = "raftlake.cli.sink_facts"
 
 RECREATED = ("connector/test_connector_recreated.py",)
+LAGGING = ("connector/test_connector_lagging_offsets.py",)
 IDS = ("connector/test_connector_topic_ids.py",)
+TABLED = ("connector/test_connector_tables.py",)
+OFFSETS = ("unit/client/test_client_reader_ids.py",)
 LOST = ("connector/test_connector_data_loss.py",)
 READ = ("connector/test_connector_reader.py",)
 SWEPT = ("connector/test_connector_ledger.py",)
@@ -54,7 +61,7 @@ PLANNED = (
         "partition-that-is-gone-is-held-for-present",
         "nobody hears of the data that is lost",
         LOST,
-        Edit(LOG_VIEW, "for number in self._client.read_offset(topic, numbers))", "for number in numbers)"),
+        Edit(LOG_VIEW, "                if topic not in self._untold:\n", "                if False:\n"),
     ),
     mutant(
         "id-of-a-deleted-topic-is-believed-again",
@@ -144,6 +151,116 @@ NAMED = (
     ),
 )
 
+#: Offsets of a topic that was deleted, whose leader has not heard of it.
+ASKED = (
+    mutant(
+        "offsets-are-asked-for-by-name",
+        "a query begins at the offset of a deleted topic, and leaves out the rows below",
+        LAGGING,
+        Edit(LOG_VIEW, "return ask(topic_id=self._ids.get(topic))", "return ask(topic_id=None)"),
+    ),
+    mutant(
+        "partitions-are-those-of-the-topic-that-is-named",
+        "partitions of the new topic are not read at a node that lags",
+        LAGGING,
+        Edit(LOG_VIEW, "if (topic_id := self._ids.get(topic)) != told:", "if (topic_id := self._ids.get(topic)) is None:"),
+    ),
+    mutant(
+        "query-starts-without-a-topic-that-nobody-tells-of",
+        "rows of a topic of a pattern that is read from its end come from its beginning",
+        LAGGING,
+        Edit(LOG_VIEW, "            self._untold[topic] = rejected\n", "            pass\n"),
+    ),
+    mutant(
+        "topic-of-which-nothing-is-told-is-gone",
+        "a query fails where all nodes that answer lag",
+        LAGGING,
+        Edit(
+            LOG_VIEW,
+            "                if rejected.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:\n                    continue\n",
+            "                if rejected.code is not None:\n                    continue\n",
+        ),
+    ),
+    mutant(
+        "new-topic-is-known-before-its-beginning",
+        "the query goes on amid the new topic, as it grows",
+        LAGGING,
+        Edit(PLANNING, "{topic: recreated[topic] for topic in untold & recreated.keys()}", "{}"),
+    ),
+    mutant(
+        "added-partition-without-a-start-is-passed-over",
+        "the rows of its first batch are left out",
+        LAGGING,
+        Edit(
+            PLANNING,
+            "        self._view.require_told(topics_of(partition for partition in added if partition not in earliest))\n",
+            "",
+        ),
+    ),
+    mutant(
+        "end-that-was-not-proven-is-a-loss",
+        "a query ends with a KeyError where its topic is deleted amid a plan",
+        LAGGING,
+        Edit(PLANNING, "proven.get(partition, start[partition]) < start", "proven.get(partition, ends[partition]) < start"),
+    ),
+    mutant(
+        "available-now-forgets-the-topic-of-its-target",
+        "a batch is to end behind the end of the new topic, and never does",
+        LAGGING,
+        Edit(PLANNING, "        self._note_ids()\n        self._target", "        self._target"),
+    ),
+    mutant(
+        "start-hides-that-the-target-is-of-another-topic",
+        "a batch is to end behind the end of the new topic, and never does",
+        LAGGING,
+        Edit(PLANNING, "{**self._view.topic_ids(), **self._topic_ids}", "{**self._topic_ids, **self._view.topic_ids()}"),
+    ),
+    mutant(
+        "available-now-does-not-read-a-topic-at-whose-beginning-it-stands",
+        "Spark takes a batch without news for the end of the query, and rows are left unread",
+        LAGGING,
+        Edit(PLANNING, "self._restarts.items() if begin != start[partition]}", "self._restarts.items()}"),
+    ),
+    mutant(
+        "table-of-the-old-topic-is-taken-for-none",
+        "a query of tables alone fails at a node that lags",
+        TABLED,
+        Edit(
+            TABLES,
+            "            if self._options.mode is Tier.REMOTE:\n                raise",
+            "            if False:\n                raise",
+        ),
+    ),
+    mutant(
+        "copy-that-nobody-tells-of-is-none",
+        "a query of tables alone reports the loss of all rows, while the store is away",
+        TABLED,
+        Edit(TABLES, " and self._options.mode is not Tier.REMOTE\n", "\n"),
+    ),
+    mutant(
+        "offsets-of-any-topic-are-told-for-an-id",
+        "a client believes the cache, which names a deleted topic",
+        OFFSETS,
+        Edit(
+            ROUTING,
+            "cluster.topic_with(topic_name, left, deadline, topic_id=topic_id)",
+            "cluster.topic_with(topic_name, left, deadline)",
+        ),
+    ),
+    mutant(
+        "stable-offset-is-that-of-any-topic",
+        "a linearizable query ends at an offset of another topic",
+        OFFSETS,
+        Edit(READER_OF_CLIENT, "wait_ms=0, topic_id=topic_id, timeout_ms", "wait_ms=0, timeout_ms"),
+    ),
+    mutant(
+        "stream-begins-with-the-offsets-of-another-topic",
+        "records of a topic that was created again are left out silently",
+        OFFSETS,
+        Edit(AIO, "isolation=isolation, topic_id=described.topic_id\n            )", "isolation=isolation\n            )"),
+    ),
+)
+
 READING = (
     mutant(
         "range-of-a-topic-that-was-gone-is-read-by-its-name",
@@ -208,4 +325,4 @@ NAMES = (
     ),
 )
 
-REVIEW_CONNECTOR = (*PLANNED, *NAMED, *READING, *NAMES)
+REVIEW_CONNECTOR = (*PLANNED, *NAMED, *ASKED, *READING, *NAMES)

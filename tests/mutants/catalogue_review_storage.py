@@ -157,8 +157,8 @@ TRIED_AGAIN = (
         "settling-without-a-descriptor-fails-the-log",
         "the next try, a second later, stopped the node",
         LOG,
-        "            self._active.sync()\n        except DiskFull:\n            raise\n",
-        "            self._active.sync()\n",
+        "                self._settle_names()\n        except DiskFull:\n            raise\n",
+        "                self._settle_names()\n",
         ("unit/storage/test_storage_log_faults.py",),
     ),
     mutant(

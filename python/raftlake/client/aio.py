@@ -316,7 +316,9 @@ class AsyncClient:
         if isinstance(start, Mapping):
             positions = {partition: start[partition] for partition in asked}
         elif start in (EARLIEST, LATEST):
-            positions = await self.list_offsets(topic, dict.fromkeys(asked, start), isolation=isolation)
+            positions = await self.list_offsets(
+                topic, dict.fromkeys(asked, start), isolation=isolation, topic_id=described.topic_id
+            )
         else:
             raise RequestRejected(ErrorCode.INVALID_REQUEST, "start is EARLIEST, LATEST or an offset for each partition")
         # One chunk per partition may wait to be taken: a slow reader holds the fetches up.
@@ -362,25 +364,48 @@ class AsyncClient:
         timestamps: Mapping[int, int],
         *,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        topic_id: bytes | None = None,
         timeout_ms: float | None = None,
     ) -> dict[int, int]:
-        """Offsets by partition for a timestamp in milliseconds each, or EARLIEST, LATEST, MAX_TIMESTAMP."""
-        return await self._reader.list_offsets(topic, timestamps, isolation=isolation, timeout_ms=timeout_ms)
+        """Offsets by partition for a timestamp in milliseconds each, or EARLIEST, LATEST, MAX_TIMESTAMP.
+
+        With a `topic_id`, no node that names another topic is believed: RequestRejected(UNKNOWN_TOPIC_ID) when none names this
+        one within the grace.
+        """
+        return await self._reader.list_offsets(topic, timestamps, isolation=isolation, topic_id=topic_id, timeout_ms=timeout_ms)
 
     async def read_offset(
-        self, topic: str, partitions: Iterable[int] | None = None, *, timeout_ms: float | None = None
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        topic_id: bytes | None = None,
+        timeout_ms: float | None = None,
     ) -> dict[int, int]:
-        """Linearizable end offsets, of all partitions by default: what was acknowledged before this call lies below them."""
-        asked = list(partitions) if partitions is not None else await self.partitions(topic)
-        return await self._reader.read_offset(topic, asked, timeout_ms=timeout_ms)
+        """Linearizable end offsets, of all partitions by default: what was acknowledged before this call lies below them.
+        `topic_id` is that of `list_offsets`."""
+        asked = await self._partitions(topic, partitions, topic_id)
+        return await self._reader.read_offset(topic, asked, topic_id=topic_id, timeout_ms=timeout_ms)
 
     async def read_stable_offset(
-        self, topic: str, partitions: Iterable[int] | None = None, *, timeout_ms: float | None = None
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        topic_id: bytes | None = None,
+        timeout_ms: float | None = None,
     ) -> dict[int, int]:
         """Linearizable end offsets for readers of what is committed. What was acknowledged before this call lies below them,
-        unless a transaction is open that began before it: then they are where the first of those begins."""
-        asked = list(partitions) if partitions is not None else await self.partitions(topic)
-        return await self._reader.read_stable_offset(topic, asked, timeout_ms=timeout_ms)
+        unless a transaction is open that began before it: then they are where the first of those begins. `topic_id` is that of
+        `list_offsets`."""
+        asked = await self._partitions(topic, partitions, topic_id)
+        return await self._reader.read_stable_offset(topic, asked, topic_id=topic_id, timeout_ms=timeout_ms)
+
+    async def _partitions(self, topic: str, named: Iterable[int] | None, topic_id: bytes | None) -> list[int]:
+        """Those that are named, else all."""
+        if named is not None:
+            return list(named)
+        return [partition.partition for partition in (await self.describe_topic(topic, topic_id=topic_id)).partitions]
 
     # --- streaming queries of Spark ------------------------------------------------------------------------------------
 
@@ -406,7 +431,7 @@ class AsyncClient:
 
     async def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic, asked for anew."""
-        return [partition.partition for partition in (await self._admin.describe_topic(topic)).partitions]
+        return await self._partitions(topic, None, None)
 
     async def topics(
         self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
@@ -414,9 +439,11 @@ class AsyncClient:
         """Every topic, by name; or those of `names` that exist."""
         return await self._admin.topics(names, timeout_ms)
 
-    async def describe_topic(self, topic: str) -> TopicDescription:
-        """One topic, asked for anew; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
-        return await self._admin.describe_topic(topic)
+    async def describe_topic(self, topic: str, *, topic_id: bytes | None = None) -> TopicDescription:
+        """One topic, asked for anew; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist. `topic_id` is that of
+        `list_offsets`."""
+        described = await self._cluster.topic_with(topic, (), self._deadline(None), topic_id=topic_id, is_retry=True)
+        return described.describe()
 
     async def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None, *, exist_ok: bool = False

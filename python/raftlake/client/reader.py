@@ -196,10 +196,11 @@ class Reader:
         timestamps: Mapping[int, int],
         *,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        topic_id: bytes | None = None,
         timeout_ms: float | None = None,
     ) -> dict[int, int]:
         """By partition: the offset of the first record at or after a timestamp (milliseconds; -1 when there is none), or of
-        EARLIEST, LATEST (the exclusive end) or MAX_TIMESTAMP."""
+        EARLIEST, LATEST (the exclusive end) or MAX_TIMESTAMP. `topic_id` is that of `ask_leaders`."""
 
         async def ask(address: Address, partitions: list[int], deadline: Deadline) -> Mapping[int, int | ErrorCode]:
             request = protocol.list_offsets_request(topic, {p: timestamps[p] for p in partitions}, isolation)
@@ -209,7 +210,7 @@ class Reader:
             )
             return protocol.list_offsets_results(answer)
 
-        return await ask_leaders(self._cluster, topic, timestamps, self._deadline(timeout_ms), ask)
+        return await ask_leaders(self._cluster, topic, timestamps, self._deadline(timeout_ms), ask, topic_id=topic_id)
 
     async def above_end(
         self, topic: str, offsets: Mapping[int, int], *, timeout_ms: float | None = None
@@ -229,9 +230,11 @@ class Reader:
                 return OffsetOutOfRange(topic, partition, offset, starts[partition], ends[partition])
         return None
 
-    async def read_offset(self, topic: str, partitions: Iterable[int], *, timeout_ms: float | None = None) -> dict[int, int]:
+    async def read_offset(
+        self, topic: str, partitions: Iterable[int], *, topic_id: bytes | None = None, timeout_ms: float | None = None
+    ) -> dict[int, int]:
         """Linearizable end offsets (KIP-650 ReadOffset): every append that was acknowledged before this call lies below them.
-        The leader answers only once it has proven that it still leads."""
+        The leader answers only once it has proven that it still leads. `topic_id` is that of `ask_leaders`."""
 
         async def ask(address: Address, asked: list[int], deadline: Deadline) -> Mapping[int, int | ErrorCode]:
             request = ReadOffsetRequest(
@@ -251,21 +254,22 @@ class Reader:
                 for result in answered.partitions
             }
 
-        return await ask_leaders(self._cluster, topic, partitions, self._deadline(timeout_ms), ask)
+        return await ask_leaders(self._cluster, topic, partitions, self._deadline(timeout_ms), ask, topic_id=topic_id)
 
     async def read_stable_offset(
-        self, topic: str, partitions: Iterable[int], *, timeout_ms: float | None = None
+        self, topic: str, partitions: Iterable[int], *, topic_id: bytes | None = None, timeout_ms: float | None = None
     ) -> dict[int, int]:
         """Like `read_offset`, for readers of what is committed: what was acknowledged before this call lies below these
         offsets, unless a transaction is open that began before it."""
         deadline = self._deadline(timeout_ms)
-        ends = await self.read_offset(topic, partitions, timeout_ms=deadline.remaining_ms())
-        latest = await self.list_offsets(topic, dict.fromkeys(ends, LATEST), timeout_ms=deadline.remaining_ms())
+        ends = await self.read_offset(topic, partitions, topic_id=topic_id, timeout_ms=deadline.remaining_ms())
+        asked = dict.fromkeys(ends, LATEST)
+        latest = await self.list_offsets(topic, asked, topic_id=topic_id, timeout_ms=deadline.remaining_ms())
         for partition, end in ends.items():
             if latest[partition] < end:
                 # A transaction is open, or whoever answered has been replaced. A leader that has the end says which.
                 fetched = await self.fetch_raw(
-                    topic, partition, end, bytes_max=1, wait_ms=0, timeout_ms=deadline.remaining_ms()
+                    topic, partition, end, bytes_max=1, wait_ms=0, topic_id=topic_id, timeout_ms=deadline.remaining_ms()
                 )
                 latest[partition] = fetched.last_stable_offset
         return latest

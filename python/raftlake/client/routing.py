@@ -49,9 +49,19 @@ LEADER_BACKOFF_MS_MAX = 100
 
 
 async def ask_leaders(
-    cluster: Cluster, topic_name: str, partitions: Iterable[int], deadline: Deadline, ask: Ask[T], *, changes: bool = False
+    cluster: Cluster,
+    topic_name: str,
+    partitions: Iterable[int],
+    deadline: Deadline,
+    ask: Ask[T],
+    *,
+    changes: bool = False,
+    topic_id: bytes | None = None,
 ) -> dict[int, T]:
     """The result of every partition; raises the first error that does not pass, or the last one when the time is over.
+
+    `topic_id`: a node that names another topic is not believed, as it may lag, and lead that topic still.
+    RequestRejected(UNKNOWN_TOPIC_ID) where no node names this one within the grace.
 
     `changes`: what is asked changes something, and names the topic by its name. Once it may have been done, no topic that was
     created under the name since is asked: RequestRejected(UNKNOWN_TOPIC_ID).
@@ -59,8 +69,7 @@ async def ask_leaders(
     left = list(dict.fromkeys(partitions))
     results: dict[int, T] = {}
     backoff = Backoff(cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
-    topic = await cluster.topic_with(topic_name, left, deadline)
-    topic_id: bytes | None = None
+    topic = await cluster.topic_with(topic_name, left, deadline, topic_id=topic_id)
     failure = RequestRejected(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic_name!r} has no leader")
     while True:
         by_leader: dict[Address, list[int]] = {}

@@ -39,6 +39,11 @@ final class Cluster {
         boolean hasLeaders(int count) {
             return leaders.size() >= count && !leaders.contains(null);
         }
+
+        /** Null is the id of any. */
+        boolean is(String id) {
+            return id == null || id.equals(topic.id());
+        }
     }
 
     private final List<InetSocketAddress> bootstrap;
@@ -233,17 +238,41 @@ final class Cluster {
         return known != null && System.nanoTime() - known.atNs() < AGE_NS_MAX ? Optional.of(known) : topic(name, tries);
     }
 
+    /**
+     * The topic of this id, null for any, asked for anew. A node that names another topic is not believed: it may lag, and lead
+     * that topic still. {@link OtherTopicException} where no node names this one in time.
+     */
+    Known topic(String name, String id, Tries tries) throws IOException {
+        Deadline grace = new Deadline(UNKNOWN_TOPIC_GRACE_MS);
+        while (true) {
+            Known known = topic(name, tries)
+                    .orElseThrow(() -> new UnknownTopicException(tries.what() + ": there is no topic " + name));
+            if (known.is(id)) {
+                return known;
+            }
+            if (grace.isOver() || tries.isOver()) {
+                throw new OtherTopicException(tries.what() + ": the topic of this name is another one");
+            }
+            turn.incrementAndGet();
+            tries.pause();
+        }
+    }
+
     /** Where the partition's leader is; null while it has none. UnknownTopicException where there is no such partition. */
     InetSocketAddress leader(Partition at, Tries tries) throws IOException {
+        return leader(at, null, tries);
+    }
+
+    /** The same, in the topic of this {@code id} alone; null for any. */
+    InetSocketAddress leader(Partition at, String id, Tries tries) throws IOException {
         Known known = topics.get(at.topic());
-        if (known != null && System.nanoTime() - known.atNs() < AGE_NS_MAX && at.partition() < known.leaders().size()
-                && at.partition() >= 0) {
+        if (known != null && System.nanoTime() - known.atNs() < AGE_NS_MAX && known.is(id)
+                && at.partition() < known.leaders().size() && at.partition() >= 0) {
             return known.leaders().get(at.partition());
         }
         Deadline grace = new Deadline(UNKNOWN_TOPIC_GRACE_MS);
         while (true) {
-            known = topic(at.topic(), tries)
-                    .orElseThrow(() -> new UnknownTopicException(tries.what() + ": there is no topic " + at.topic()));
+            known = topic(at.topic(), id, tries);
             if (at.partition() >= 0 && at.partition() < known.leaders().size()) {
                 return known.leaders().get(at.partition());
             }
@@ -266,8 +295,14 @@ final class Cluster {
     /** The result of a request that the partition's leader answers, and that may be repeated. */
     <T> T askLeader(Partition at, Api api, Out body, Tries tries, long waitMs, Meaning<T> meaning)
             throws IOException, Refusal {
+        return askLeader(at, null, api, body, tries, waitMs, meaning);
+    }
+
+    /** The same, in the topic of this {@code id} alone; null for any. */
+    <T> T askLeader(Partition at, String id, Api api, Out body, Tries tries, long waitMs, Meaning<T> meaning)
+            throws IOException, Refusal {
         while (true) {
-            InetSocketAddress leader = leader(at, tries);
+            InetSocketAddress leader = leader(at, id, tries);
             if (leader == null) {
                 tries.note(at.toString(), "no leader is known");
             } else {

@@ -94,6 +94,11 @@ public final class LogReads {
         return cluster.topic(name, tries("a look at topic " + name)).map(LogReads::info);
     }
 
+    /** The topic of this id. {@link OtherTopicException} where nodes know another one of the name alone. */
+    public TopicInfo topic(String name, String id) throws IOException {
+        return info(cluster.topic(name, id, tries("a look at topic " + name)));
+    }
+
     private static TopicInfo info(Cluster.Known known) {
         return new TopicInfo(known.topic().name(), known.topic().id(), known.replicas());
     }
@@ -140,43 +145,48 @@ public final class LogReads {
 
     /**
      * By partition: the offset of the first record at or after a time in ms since 1970, -1 where there is none; or what a
-     * negative number stands for. {@code committed}: as readers of what transactions have committed see it.
+     * negative number stands for. {@code committed}: as readers of what transactions have committed see it. {@code id}: of the
+     * topic, null for any. {@link OtherTopicException} where nodes know another one of the name alone.
      */
-    public Map<Integer, Long> listOffsets(String topic, Map<Integer, Long> times, boolean committed) throws IOException {
-        return askLeaders(topic, times.keySet(), Api.LIST_OFFSETS, "a look at offsets of " + topic, numbers -> {
+    public Map<Integer, Long> listOffsets(String topic, String id, Map<Integer, Long> times, boolean committed)
+            throws IOException {
+        return askLeaders(topic, id, times.keySet(), Api.LIST_OFFSETS, "a look at offsets of " + topic, numbers -> {
             Map<Integer, Long> its = new TreeMap<>(times);
             its.keySet().retainAll(numbers);
             return OffsetMessages.listOffsets(topic, its, committed);
         }, OffsetMessages::listOffsets);
     }
 
-    /** Linearizable ends (KIP-650 ReadOffset): every append that was acknowledged before this call lies below them. */
-    public Map<Integer, Long> readOffset(String topic, Collection<Integer> partitions) throws IOException {
-        return askLeaders(topic, partitions, Api.READ_OFFSET, "a look at the ends of " + topic,
+    /**
+     * Linearizable ends (KIP-650 ReadOffset): every append that was acknowledged before this call lies below them. {@code id}
+     * is that of {@link #listOffsets}.
+     */
+    public Map<Integer, Long> readOffset(String topic, String id, Collection<Integer> partitions) throws IOException {
+        return askLeaders(topic, id, partitions, Api.READ_OFFSET, "a look at the ends of " + topic,
                 numbers -> OffsetMessages.readOffset(topic, numbers), OffsetMessages::readOffset);
     }
 
     /** The same for readers of what is committed: below the first transaction that is open. */
-    public Map<Integer, Long> readStableOffset(String topic, Collection<Integer> partitions) throws IOException {
-        Map<Integer, Long> ends = readOffset(topic, partitions);
+    public Map<Integer, Long> readStableOffset(String topic, String id, Collection<Integer> partitions) throws IOException {
+        Map<Integer, Long> ends = readOffset(topic, id, partitions);
         Map<Integer, Long> asked = new TreeMap<>();
         ends.keySet().forEach(number -> asked.put(number, LATEST));
-        Map<Integer, Long> stable = new TreeMap<>(listOffsets(topic, asked, true));
+        Map<Integer, Long> stable = new TreeMap<>(listOffsets(topic, id, asked, true));
         for (Map.Entry<Integer, Long> end : ends.entrySet()) {
             if (stable.get(end.getKey()) < end.getValue()) {
                 // A transaction is open, or whoever answered has been replaced. A leader that has the end says which.
-                stable.put(end.getKey(), stableOffset(new Partition(topic, end.getKey()), end.getValue()));
+                stable.put(end.getKey(), stableOffset(new Partition(topic, end.getKey()), id, end.getValue()));
             }
         }
         return stable;
     }
 
-    private long stableOffset(Partition at, long end) throws IOException {
+    private long stableOffset(Partition at, String id, long end) throws IOException {
         Tries tries = tries("a look at the last stable offset of " + at);
         try {
             Out request = RecordMessages.fetch(at, end, 1, 0);
             RecordMessages.FetchAnswer answer =
-                    cluster.askLeader(at, Api.FETCH, request, tries, 0, RecordMessages::fetch);
+                    cluster.askLeader(at, id, Api.FETCH, request, tries, 0, RecordMessages::fetch);
             if (answer.code() == Code.OFFSET_OUT_OF_RANGE) {
                 throw new OffsetRangeException(at, end, answer.logStart(), answer.highWatermark());
             }
@@ -187,14 +197,14 @@ public final class LogReads {
     }
 
     /** Each leader is asked for its partitions, until all of them are answered. */
-    private Map<Integer, Long> askLeaders(String topic, Collection<Integer> partitions, Api api, String what,
+    private Map<Integer, Long> askLeaders(String topic, String id, Collection<Integer> partitions, Api api, String what,
             Function<Collection<Integer>, Out> request, Cluster.Meaning<Map<Integer, PartitionOffset>> meaning)
             throws IOException {
         Tries tries = tries(what);
         Map<Integer, Long> found = new TreeMap<>();
         TreeSet<Integer> left = new TreeSet<>(partitions);
         while (!left.isEmpty()) {
-            for (Map.Entry<InetSocketAddress, List<Integer>> group : byLeader(topic, left, tries).entrySet()) {
+            for (Map.Entry<InetSocketAddress, List<Integer>> group : byLeader(topic, id, left, tries).entrySet()) {
                 ask(group.getKey(), api, request.apply(group.getValue()), meaning, tries).forEach((number, answer) -> {
                     if (answer.code() == Code.NONE) {
                         found.put(number, answer.offset());
@@ -215,12 +225,12 @@ public final class LogReads {
         return found;
     }
 
-    private Map<InetSocketAddress, List<Integer>> byLeader(String topic, Collection<Integer> numbers, Tries tries)
-            throws IOException {
+    private Map<InetSocketAddress, List<Integer>> byLeader(
+            String topic, String id, Collection<Integer> numbers, Tries tries) throws IOException {
         Map<InetSocketAddress, List<Integer>> groups = new LinkedHashMap<>();
         for (int number : numbers) {
             Partition at = new Partition(topic, number);
-            InetSocketAddress leader = cluster.leader(at, tries);
+            InetSocketAddress leader = cluster.leader(at, id, tries);
             if (leader == null) {
                 tries.note(at.toString(), "no leader is known");
             } else {

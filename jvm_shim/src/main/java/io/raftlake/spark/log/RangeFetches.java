@@ -49,29 +49,13 @@ public final class RangeFetches {
         }
         try {
             RecordMessages.FetchAnswer answer =
-                    reads.cluster().askLeader(at, Api.FETCH_BY_ID, request, tries, waitMs, bytes -> ofTopic(bytes, tries));
+                    reads.cluster().askLeader(at, topicId, Api.FETCH_BY_ID, request, tries, waitMs, RecordMessages::fetchById);
             if (answer.code() == Code.OFFSET_OUT_OF_RANGE) {
                 throw new OffsetRangeException(at, offset, answer.logStart(), answer.highWatermark());
             }
             return new Got(answer.records(), answer.aborted(), LEADER);
         } catch (Refusal refusal) {
             throw LogReads.refused(refusal, tries);
-        }
-    }
-
-    /** A node that does not know the topic lags, unless the topic is gone. */
-    private RecordMessages.FetchAnswer ofTopic(ByteBuffer answer, Tries tries) throws IOException, Refusal {
-        try {
-            return RecordMessages.fetchById(answer);
-        } catch (Refusal refusal) {
-            if (refusal.code() == Code.UNKNOWN_TOPIC_ID || refusal.code() == Code.UNKNOWN_TOPIC_OR_PARTITION) {
-                String id = reads.cluster().topic(at.topic(), tries).map(known -> known.topic().id()).orElse(null);
-                if (!topicId.equals(id)) {
-                    throw new UnknownTopicException(tries.what() + ": "
-                            + (id == null ? "there is no topic of this name" : "the topic of this name is another one by now"));
-                }
-            }
-            throw refusal;
         }
     }
 

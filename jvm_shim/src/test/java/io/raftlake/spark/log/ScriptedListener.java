@@ -94,6 +94,7 @@ public final class ScriptedListener implements AutoCloseable {
     private boolean hasTopic = true;
     private int topicNumber;
     private int partitions = 1;
+    private int leader = 1;
     private long logStart = 3;
     private long end = 3;
     private long producerIds = 100;
@@ -213,11 +214,16 @@ public final class ScriptedListener implements AutoCloseable {
         return hasTopic;
     }
 
-    /** Nodes of one quorum, with ids from 1 on. The first one leads. */
-    static void join(ScriptedListener... all) {
+    /** Nodes of one quorum, with ids from 1 on. The first one leads, as all of them say. */
+    public static void join(ScriptedListener... all) {
         for (ScriptedListener one : all) {
             one.nodes = List.of(all);
         }
+    }
+
+    /** This node leads, as it says itself. */
+    public synchronized void lead() {
+        leader = nodes.indexOf(this) + 1;
     }
 
     /** The topic has so many partitions from now on. Only the first one has records. */
@@ -228,6 +234,13 @@ public final class ScriptedListener implements AutoCloseable {
     /** A setting of the topic. */
     public synchronized void config(String name, String value) {
         configs.put(name, value);
+    }
+
+    /** The next looks at settings find no topic. */
+    public void hideConfigs(int looks) {
+        for (int look = 0; look < looks; look++) {
+            next(Api.DESCRIBE_CONFIGS, Step.refused(Code.UNKNOWN_TOPIC_OR_PARTITION));
+        }
     }
 
     /** Somebody else makes the topic before the next creation. */
@@ -343,7 +356,7 @@ public final class ScriptedListener implements AutoCloseable {
             case FETCH_BY_ID -> fetch(in, step, true);
             case READ_OFFSET -> new Out().text(null).i16(0).array(List.of(AT), (topic, same) -> topic.text("t")
                     .array(List.of(AT), (one, again) -> one.i32(0).i16(step.code().number()).i64(end).i32(1).i32(1)));
-            case DESCRIBE_CONFIGS -> describeConfigs();
+            case DESCRIBE_CONFIGS -> describeConfigs(step);
             case LIST_OFFSETS -> listOffsets(step);
             case DELETE_TOPICS -> deleteTopic(in, step);
             case CREATE_TOPICS -> createTopic(step);
@@ -395,8 +408,8 @@ public final class ScriptedListener implements AutoCloseable {
                 one.i32(0).i16(step.code().number()).i64(-1).i64(end - 1).i32(1))).noTags();
     }
 
-    private Out describeConfigs() {
-        return new Out().i32(0).array(List.of(AT), (topic, same) -> topic.i16(0).text(null).i8(2).text("t")
+    private Out describeConfigs(Step step) {
+        return new Out().i32(0).array(List.of(AT), (topic, same) -> topic.i16(step.code().number()).text(null).i8(2).text("t")
                 .array(configs.entrySet(), (one, each) -> one.text(each.getKey()).text(each.getValue()).bool(false).i8(1)
                         .bool(false).uvarint(1).i8(2).text(null))).noTags();
     }
@@ -425,7 +438,7 @@ public final class ScriptedListener implements AutoCloseable {
                 .i32(isLeaderless ? -1 : 1)
                 .array(List.of(AT), (topic, same) -> topic.i16(code.number()).text("t").i64(0).i64(topicNumber).bool(false)
                         .array(IntStream.range(0, isListed ? partitions : 0).boxed().toList(), (one, index) ->
-                                one.i16(0).i32(index).i32(1).i32(1).uvarint(1).uvarint(1).uvarint(1))
+                                one.i16(0).i32(index).i32(leader).i32(1).uvarint(1).uvarint(1).uvarint(1))
                         .i32(0))
                 .noTags();
     }
@@ -490,8 +503,9 @@ public final class ScriptedListener implements AutoCloseable {
         in.i8();
         in.i64();
         in.uvarint();
+        boolean isKnown = true;
         if (isById) {
-            in.slice(16);
+            isKnown = in.slice(16).getLong(Long.BYTES) == topicNumber;
         } else {
             in.text();
         }
@@ -508,7 +522,7 @@ public final class ScriptedListener implements AutoCloseable {
         }
         boolean isOutside = offset > end || offset < logStart;
         Code code = step.code() == Code.NONE && isOutside ? Code.OFFSET_OUT_OF_RANGE : step.code();
-        Code told = hasTopic ? code : Code.UNKNOWN_TOPIC_ID;
+        Code told = hasTopic && isKnown ? code : Code.UNKNOWN_TOPIC_ID;
         return new Out()
                 .i32(0)
                 .i16(0)

@@ -6,8 +6,11 @@ import io.raftlake.spark.connector.TopicPartition;
 import io.raftlake.spark.connector.table.Span;
 import io.raftlake.spark.connector.table.TableFile;
 import io.raftlake.spark.log.LogReads;
+import io.raftlake.spark.log.UnknownTopicException;
+import java.io.UncheckedIOException;
 import java.util.Collection;
 import java.util.Map;
+import java.util.Set;
 import java.util.SortedMap;
 import java.util.TreeMap;
 
@@ -40,17 +43,30 @@ final class HistoryView extends LogView {
 
     @Override
     SortedMap<TopicPartition, Long> atTimestamps(SortedMap<TopicPartition, Long> timesMs) {
-        Map<String, String> ids = topicIds();
-        SortedMap<TopicPartition, Long> found = new TreeMap<>();
-        timesMs.forEach((partition, timeMs) -> {
-            // A topic that was deleted after the last look has no offsets.
-            if (ids.containsKey(partition.topic())) {
-                Span shown = tables.newest(partition, ids.get(partition.topic()), TABLE_AGE_MS_MAX);
-                found.put(partition, timeMs == OffsetJson.EARLIEST ? (Long) shown.start()
-                        : timeMs == OffsetJson.LATEST ? (Long) shown.end() : (Long) firstAt(partition, shown, timeMs));
+        Set<String> known = topicIds().keySet();
+        SortedMap<TopicPartition, Long> asked = new TreeMap<>(timesMs);
+        // A topic that was deleted after the last look has no offsets.
+        asked.keySet().removeIf(partition -> !known.contains(partition.topic()));
+        return ofTopics(asked, "tables", this::offsets);
+    }
+
+    private Map<Integer, Long> offsets(String topic, String id, Map<Integer, Long> timesMs) throws UnknownTopicException {
+        Map<Integer, Long> found = new TreeMap<>();
+        try {
+            timesMs.forEach((number, timeMs) -> found.put(number, offset(new TopicPartition(topic, number), id, timeMs)));
+        } catch (UncheckedIOException refused) {
+            if (refused.getCause() instanceof UnknownTopicException gone) {
+                throw gone;
             }
-        });
+            throw refused;
+        }
         return found;
+    }
+
+    private long offset(TopicPartition at, String id, long timeMs) {
+        Span shown = tables.newest(at, id, TABLE_AGE_MS_MAX);
+        return timeMs == OffsetJson.EARLIEST ? shown.start()
+                : timeMs == OffsetJson.LATEST ? shown.end() : firstAt(at, shown, timeMs);
     }
 
     /** The first offset of a table that is as late as a time; -1 where none is. */

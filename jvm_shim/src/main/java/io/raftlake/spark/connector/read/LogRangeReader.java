@@ -200,7 +200,7 @@ final class LogRangeReader implements AutoCloseable {
     private boolean isProvenThere() throws IOException {
         int number = range.at().partition();
         try {
-            long proven = client.readOffset(range.at().topic(), List.of(number)).get(number);
+            long proven = client.readOffset(range.at().topic(), null, List.of(number)).get(number);
             return proven > position || range.isOpen() && proven == position;
         } catch (UnknownTopicException gone) {
             return false;

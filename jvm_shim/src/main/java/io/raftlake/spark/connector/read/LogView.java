@@ -10,8 +10,10 @@ import io.raftlake.spark.connector.TierOptions;
 import io.raftlake.spark.connector.TopicPartition;
 import io.raftlake.spark.log.LogReads;
 import io.raftlake.spark.log.LogReads.TopicInfo;
+import io.raftlake.spark.log.OtherTopicException;
 import io.raftlake.spark.log.UnknownTopicException;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
@@ -34,6 +36,12 @@ class LogView {
     /** Those that the query names, or all of the quorum for a pattern; as of the last look. */
     private final Map<String, TopicInfo> topics = new TreeMap<>();
 
+    /**
+     * Since the last look: topics of which nodes know another one of the name alone. That one may be older or newer. So nothing
+     * is told of such a topic, neither offsets nor that it is gone.
+     */
+    private final Map<String, OtherTopicException> untold = new TreeMap<>();
+
     LogView(LogReads client, SourceOptions options, TopicIds ids) {
         this.client = client;
         this.options = options;
@@ -48,6 +56,7 @@ class LogView {
 
     /** The partitions that the query reads now. What it names and what does not exist is left out. */
     SortedSet<TopicPartition> look() {
+        untold.clear();
         Selection selection = options.selection();
         if (selection instanceof Selection.Subscribe subscribe) {
             lookAt(subscribe.topics());
@@ -89,6 +98,38 @@ class LogView {
             ids.hear(told);
             return null;
         });
+        told.forEach((name, id) -> {
+            if (!id.equals(ids.get(name))) {
+                // The partitions that were told are those of the other topic, too.
+                Optional<TopicInfo> found =
+                        ofTopic("describe topic", name, Optional.empty(), () -> Optional.of(client.topic(name, ids.get(name))));
+                found.ifPresent(topic -> topics.put(name, topic));
+            }
+        });
+    }
+
+    /** {@code none}, until the next look, where the topic was deleted, or nodes know another one of the name alone. */
+    private <T> T ofTopic(String what, String topic, T none, Asking.Question<T> question) {
+        return ask(what, () -> {
+            try {
+                return question.ask();
+            } catch (UnknownTopicException gone) {
+                topics.remove(topic);
+                if (gone instanceof OtherTopicException other) {
+                    untold.put(topic, other);
+                }
+                return none;
+            }
+        });
+    }
+
+    /** UncheckedIOException where nodes know another topic of such a name alone. */
+    void requireTold(Collection<String> names) {
+        for (String name : names) {
+            if (untold.containsKey(name)) {
+                throw new UncheckedIOException(untold.get(name));
+            }
+        }
     }
 
     private SortedSet<TopicPartition> partitionsOf(Collection<String> names, Selection selection) {
@@ -108,6 +149,7 @@ class LogView {
     /** As {@link #look}; IllegalArgumentException where something that the query names does not exist. */
     SortedSet<TopicPartition> requireSelected() {
         SortedSet<TopicPartition> found = look();
+        requireTold(List.copyOf(untold.keySet()));
         if (options.selection() instanceof Selection.Subscribe subscribe) {
             requireTopics(subscribe.topics());
         } else if (options.selection() instanceof Selection.Assign assign) {
@@ -144,7 +186,7 @@ class LogView {
 
     /**
      * The ids of the query's topics, as of the last look: another id under the same name is another topic. Offsets that are
-     * asked for behind a look are those of these topics, or of ones that a later look tells from them.
+     * asked for behind a look are those of these topics, or of newer ones that a later look tells from them.
      */
     Map<String, String> topicIds() {
         Map<String, String> found = new HashMap<>();
@@ -152,14 +194,19 @@ class LogView {
         return found;
     }
 
-    /** Those whose leaders answer for them, whatever a node that lags has said at the last look. */
+    /**
+     * Those whose leaders answer for them, whatever a node that lags has said at the last look. Those of whose topic nothing is
+     * told are not known to be gone.
+     */
     SortedSet<TopicPartition> present(Collection<TopicPartition> partitions) {
         SortedSet<TopicPartition> found = new TreeSet<>();
         for (String topic : TopicPartition.topicsOf(partitions)) {
             List<TopicPartition> its = partitions.stream().filter(each -> each.topic().equals(topic)).toList();
-            boolean isThere = ask("read offset", () -> {
+            boolean isThere = untold.containsKey(topic) || ask("read offset", () -> {
                 try {
-                    client.readOffset(topic, its.stream().map(TopicPartition::partition).toList());
+                    client.readOffset(topic, ids.get(topic), its.stream().map(TopicPartition::partition).toList());
+                    return true;
+                } catch (OtherTopicException other) {
                     return true;
                 } catch (UnknownTopicException gone) {
                     return false;
@@ -189,13 +236,13 @@ class LogView {
         if (!options.isLinearizable()) {
             return atTimestamps(all(partitions, OffsetJson.LATEST));
         }
-        return ofTopics(all(partitions, 0), "read offset", (topic, asked) -> options.readsCommitted()
-                ? client.readStableOffset(topic, asked.keySet()) : client.readOffset(topic, asked.keySet()));
+        return ofTopics(all(partitions, 0), "read offset", (topic, id, asked) -> options.readsCommitted()
+                ? client.readStableOffset(topic, id, asked.keySet()) : client.readOffset(topic, id, asked.keySet()));
     }
 
     /** Linearizable ends: nothing acknowledged before this call lies at or above them. */
     SortedMap<TopicPartition, Long> provenLatest(Collection<TopicPartition> partitions) {
-        return ofTopics(all(partitions, 0), "read offset", (topic, asked) -> client.readOffset(topic, asked.keySet()));
+        return ofTopics(all(partitions, 0), "read offset", (topic, id, asked) -> client.readOffset(topic, id, asked.keySet()));
     }
 
     /** The offset of the first record at or after a time, -1 where there is none. Latest and earliest stand for themselves. */
@@ -218,29 +265,25 @@ class LogView {
 
     private SortedMap<TopicPartition, Long> listed(SortedMap<TopicPartition, Long> timesMs) {
         return ofTopics(timesMs, "list offsets",
-                (topic, asked) -> client.listOffsets(topic, asked, options.readsCommitted()));
+                (topic, id, asked) -> client.listOffsets(topic, id, asked, options.readsCommitted()));
     }
 
     @FunctionalInterface
-    private interface OfTopic {
-        Map<Integer, Long> ask(String topic, Map<Integer, Long> asked) throws IOException;
+    interface OfTopic {
+        Map<Integer, Long> ask(String topic, String id, Map<Integer, Long> asked) throws IOException;
     }
 
-    /** Nothing of a topic that was deleted after the last look. */
-    private SortedMap<TopicPartition, Long> ofTopics(SortedMap<TopicPartition, Long> asked, String what, OfTopic question) {
+    /**
+     * Topics are asked for by the ids that are known. Nothing of one that was deleted after the last look, or of which nodes
+     * know another one of the name alone.
+     */
+    SortedMap<TopicPartition, Long> ofTopics(SortedMap<TopicPartition, Long> asked, String what, OfTopic question) {
         Map<String, Map<Integer, Long>> byTopic = new TreeMap<>();
         asked.forEach((partition, value) ->
                 byTopic.computeIfAbsent(partition.topic(), absent -> new TreeMap<>()).put(partition.partition(), value));
         SortedMap<TopicPartition, Long> found = new TreeMap<>();
         byTopic.forEach((topic, its) -> {
-            Map<Integer, Long> answer = ask(what, () -> {
-                try {
-                    return question.ask(topic, its);
-                } catch (UnknownTopicException gone) {
-                    topics.remove(topic);
-                    return Map.of();
-                }
-            });
+            Map<Integer, Long> answer = ofTopic(what, topic, Map.of(), () -> question.ask(topic, ids.get(topic), its));
             answer.forEach((number, offset) -> found.put(new TopicPartition(topic, number), offset));
         });
         return found;

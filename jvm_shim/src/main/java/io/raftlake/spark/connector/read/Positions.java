@@ -197,7 +197,9 @@ final class Positions {
             Collection<TopicPartition> partitions, SortedMap<TopicPartition, Long> found) {
         List<TopicPartition> vanished = partitions.stream().filter(each -> !found.containsKey(each)).toList();
         if (!vanished.isEmpty()) {
-            throw view.missingTopics(TopicPartition.topicsOf(vanished));
+            List<String> topics = TopicPartition.topicsOf(vanished);
+            view.requireTold(topics);
+            throw view.missingTopics(topics);
         }
         return found;
     }

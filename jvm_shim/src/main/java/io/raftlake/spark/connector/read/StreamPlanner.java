@@ -80,13 +80,20 @@ final class StreamPlanner {
     SortedMap<TopicPartition, Long> initialOffsets() {
         if (initial == null) {
             initial = new Positions(view, options).start();
-            topicIds.putAll(view.topicIds());
+            noteIds();
         }
         return initial.offsets();
     }
 
     void prepareAvailableNow() {
-        target = view.latest(view.requireSelected());
+        SortedSet<TopicPartition> selected = view.requireSelected();
+        noteIds();
+        target = view.latest(selected);
+    }
+
+    /** Of the last look, whose offsets are asked for. What was noted before stays: its offsets are of the topic before. */
+    private void noteIds() {
+        view.topicIds().forEach(topicIds::putIfAbsent);
     }
 
     /** Batches are read for as long as Spark says from now on. IllegalArgumentException for options that bound a batch. */
@@ -197,13 +204,13 @@ final class StreamPlanner {
             SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> now) {
         SortedSet<TopicPartition> assigned = view.look();
         lookedAtMs = nowMs.getAsLong();
-        Set<String> again = recreatedTopics();
+        Map<String, String> again = recreatedTopics();
         SortedMap<TopicPartition, Long> ends;
         if (target == null) {
             boolean areAllKnown = now != null && now.keySet().equals(assigned) && again.isEmpty();
             ends = areAllKnown ? now : view.latest(assigned);
         } else {
-            ends = availableEnds(start, assigned, again);
+            ends = availableEnds(start, assigned, again.keySet());
         }
         List<TopicPartition> absent =
                 without(start.keySet(), ends.keySet()).stream().filter(options.selection()::names).toList();
@@ -219,6 +226,7 @@ final class StreamPlanner {
     /** With Trigger.AvailableNow. Of a topic that was created again, what it holds now is what is available. */
     private SortedMap<TopicPartition, Long> availableEnds(
             SortedMap<TopicPartition, Long> start, SortedSet<TopicPartition> assigned, Set<String> again) {
+        target.keySet().removeIf(partition -> again.contains(partition.topic()));
         target.putAll(view.latest(assigned.stream().filter(each -> again.contains(each.topic())).toList()));
         SortedMap<TopicPartition, Long> ends = new TreeMap<>();
         for (TopicPartition partition : assigned) {
@@ -232,10 +240,11 @@ final class StreamPlanner {
 
     /**
      * Ends at or above the start. A replica that lags may name an older end: then the end is the start, and no data is lost.
-     * Data is lost where an end is proven to lie below the start, or the name's topic has another id.
+     * Data is lost where an end is proven to lie below the start, or the name's topic has another id. {@code again}: these
+     * topics, with the ids before.
      */
     private SortedMap<TopicPartition, Long> withoutLost(
-            SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> ends, Set<String> again) {
+            SortedMap<TopicPartition, Long> start, SortedMap<TopicPartition, Long> ends, Map<String, String> again) {
         List<TopicPartition> behind =
                 ends.keySet().stream().filter(each -> ends.get(each) < start.getOrDefault(each, 0L)).toList();
         SortedMap<TopicPartition, Long> proven = view.provenLatest(behind);
@@ -244,7 +253,7 @@ final class StreamPlanner {
             if (!start.containsKey(partition)) {
                 continue;
             }
-            if (again.contains(partition.topic())) {
+            if (again.containsKey(partition.topic())) {
                 report("Topic " + partition.topic() + " was deleted and created again, offsets of " + partition
                         + " begin anew");
                 lost.add(partition);
@@ -253,11 +262,31 @@ final class StreamPlanner {
                 lost.add(partition);
             }
         }
-        // Going on with a log that began anew: from its beginning, so that nothing of it is skipped.
-        restarts = view.earliest(lost);
         SortedMap<TopicPartition, Long> found = new TreeMap<>();
-        ends.forEach((partition, end) -> found.put(partition,
-                restarts.getOrDefault(partition, Math.max(end, start.getOrDefault(partition, 0L)))));
+        ends.forEach((partition, end) -> found.put(partition, Math.max(end, start.getOrDefault(partition, 0L))));
+        found.putAll(beginAnew(lost, start, again));
+        return found;
+    }
+
+    /**
+     * The ends of logs that began anew: their beginnings, so that nothing of them is skipped. A query that stands at the
+     * beginning already goes on.
+     */
+    private SortedMap<TopicPartition, Long> beginAnew(
+            List<TopicPartition> lost, SortedMap<TopicPartition, Long> start, Map<String, String> again) {
+        SortedMap<TopicPartition, Long> found = new TreeMap<>();
+        restarts = view.earliest(lost);
+        for (String topic : TopicPartition.topicsOf(without(lost, restarts.keySet()))) {
+            // The next look tells again of a topic whose beginning nobody tells yet. The query stays where it is until then.
+            restarts.keySet().removeIf(each -> each.topic().equals(topic));
+            topicIds.computeIfPresent(topic, again::getOrDefault);
+            lost.stream().filter(each -> each.topic().equals(topic)).forEach(each -> found.put(each, start.get(each)));
+        }
+        restarts.forEach((partition, begin) -> {
+            if (!begin.equals(start.get(partition))) {
+                found.put(partition, begin);
+            }
+        });
         return found;
     }
 
@@ -266,15 +295,16 @@ final class StreamPlanner {
                 + ", some data may have been missed";
     }
 
-    private Set<String> recreatedTopics() {
-        Set<String> again = new HashSet<>();
+    /** Those that have other ids than before, which are returned. */
+    private Map<String, String> recreatedTopics() {
+        Map<String, String> again = new HashMap<>();
         view.topicIds().forEach((topic, id) -> {
             String before = topicIds.put(topic, id);
             if (before != null && !before.equals(id)) {
-                again.add(topic);
+                again.put(topic, before);
             }
         });
-        recreated.addAll(again);
+        recreated.addAll(again.keySet());
         return again;
     }
 
@@ -376,6 +406,8 @@ final class StreamPlanner {
 
     private SortedMap<TopicPartition, Long> startOfAdded(SortedSet<TopicPartition> added) {
         SortedMap<TopicPartition, Long> earliest = added.isEmpty() ? new TreeMap<>() : view.earliest(added);
+        // Without its start a partition would be passed over.
+        view.requireTold(TopicPartition.topicsOf(without(added, earliest.keySet())));
         earliest.forEach((partition, offset) -> {
             if (offset != 0) {
                 report("Added partition " + partition + " starts from " + offset

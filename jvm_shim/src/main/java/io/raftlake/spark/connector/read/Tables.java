@@ -8,6 +8,7 @@ import io.raftlake.spark.connector.table.TableFile;
 import io.raftlake.spark.connector.table.TableStore;
 import io.raftlake.spark.connector.table.TopicTable;
 import io.raftlake.spark.log.LogReads;
+import io.raftlake.spark.log.OtherTopicException;
 import io.raftlake.spark.log.UnknownTopicException;
 import java.io.IOException;
 import java.io.InterruptedIOException;
@@ -82,8 +83,8 @@ class Tables {
             }
         }
         byTopic.forEach((topic, its) -> {
-            Known known = known(topic, topicIds.get(topic));
-            if (known.uri != null) {
+            Known known = knownOrGone(topic, topicIds.get(topic));
+            if (known != null && known.uri != null) {
                 found.putAll(shown(topic, known, its));
             }
         });
@@ -94,7 +95,7 @@ class Tables {
         Map<TopicPartition, Span> found = new HashMap<>();
         Map<Integer, Long> copied = new TreeMap<>();
         ranges.forEach(range -> copied.put(range.at().partition(), LogReads.LATEST_TIERED));
-        copied.putAll(tieredEnds(topic, copied));
+        copied.putAll(tieredEnds(topic, known.id, copied));
         List<OffsetRange> its = ranges.stream().filter(range -> range.start() < copied.get(range.at().partition())).toList();
         boolean hasFailed = known.failedAtMs != null && nowMs.getAsLong() - known.failedAtMs < LOOK_AGAIN_MS;
         if (its.isEmpty() || hasFailed) {
@@ -144,7 +145,7 @@ class Tables {
         } catch (IOException | RuntimeException | LinkageError error) {
             requireNoInterrupt(error);
             boolean isCopied = known.table != null || options.tier().uri() != null
-                    || tieredEnds(at.topic(), Map.of(at.partition(), LogReads.LATEST_TIERED)).get(at.partition()) > 0;
+                    || tieredEnds(at.topic(), topicId, Map.of(at.partition(), LogReads.LATEST_TIERED)).get(at.partition()) > 0;
             if (isCopied) {
                 giveUp(at.topic(), known, error);
             }
@@ -192,23 +193,30 @@ class Tables {
         return known;
     }
 
+    /** Null where the topic is gone. */
+    private Known knownOrGone(String topic, String id) {
+        try {
+            return known(topic, id);
+        } catch (UncheckedIOException refused) {
+            if (refused.getCause() instanceof UnknownTopicException gone && !(gone instanceof OtherTopicException)) {
+                return null;
+            }
+            throw refused;
+        }
+    }
+
+    private boolean isTableAlone() {
+        return options.tier().mode() == TierOptions.Mode.REMOTE;
+    }
+
     /** Null without a remote tier. */
     private String place(String topic, String id) {
         String base = options.tier().uri();
         String named = base == null ? null : base.replaceFirst("/+$", "") + "/" + topic + "-" + id;
-        if (named != null && options.tier().mode() == TierOptions.Mode.REMOTE) {
+        if (named != null && isTableAlone()) {
             return named;
         }
-        Map<String, String> configs = ask("topic configs", () -> {
-            try {
-                return client.topicConfigs(topic);
-            } catch (UnknownTopicException gone) {
-                return null;
-            }
-        });
-        if (configs == null) {
-            return null;
-        }
+        Map<String, String> configs = ask("topic configs", () -> client.topicConfigs(topic));
         boolean isTiered = "true".equals(configs.get(IS_TIERED));
         if (named != null && !isTiered) {
             throw new IllegalArgumentException("Option 'tier.uri' is '" + base + "', and topic '" + topic
@@ -216,8 +224,17 @@ class Tables {
                     + "table alone, or leave 'tier.uri' out");
         }
         String uri = named == null ? configs.get(TABLE_URI) : named;
-        // The name may be that of another topic already.
-        return isTiered && uri != null && uri.endsWith("/" + topic + "-" + id) ? uri : null;
+        if (!isTiered || uri == null) {
+            return null;
+        }
+        if (uri.endsWith("/" + topic + "-" + id)) {
+            return uri;
+        }
+        // The name may be that of another topic already. Or the node lags, and names the table of one that was deleted.
+        if (isTableAlone()) {
+            throw new UncheckedIOException(new OtherTopicException("a node names the table of another topic " + topic));
+        }
+        return null;
     }
 
     /** A query that is stopped is told nothing about its tables. */
@@ -232,11 +249,15 @@ class Tables {
     }
 
     /** Up to where partitions are copied, as the quorum says; 0 where nothing is. */
-    private Map<Integer, Long> tieredEnds(String topic, Map<Integer, Long> asked) {
+    private Map<Integer, Long> tieredEnds(String topic, String id, Map<Integer, Long> asked) {
         Map<Integer, Long> found = ask("list offsets", () -> {
             try {
-                return client.listOffsets(topic, asked, true);
+                return client.listOffsets(topic, id, asked, true);
             } catch (UnknownTopicException gone) {
+                // A query of tables alone is not to take a copy that nobody tells of for none.
+                if (isTableAlone() && gone instanceof OtherTopicException) {
+                    throw gone;
+                }
                 return Map.of();
             }
         });

@@ -45,6 +45,9 @@ abstract class PlannerKit {
         final TreeSet<TopicPartition> untold = new TreeSet<>();
         final List<String> lookedFor = new ArrayList<>();
 
+        /** Partitions of which nobody tells where they begin: all nodes know another topic of the name. */
+        final TreeSet<TopicPartition> unstarted = new TreeSet<>();
+
         /** The id of the topic, as a node tells it. */
         String id;
 
@@ -114,6 +117,13 @@ abstract class PlannerKit {
         }
 
         @Override
+        void requireTold(Collection<String> names) {
+            if (unstarted.stream().anyMatch(each -> names.contains(each.topic()))) {
+                throw new IllegalStateException("nobody tells");
+            }
+        }
+
+        @Override
         SortedSet<TopicPartition> requireSelected() {
             return look();
         }
@@ -136,6 +146,7 @@ abstract class PlannerKit {
         @Override
         SortedMap<TopicPartition, Long> earliest(Collection<TopicPartition> partitions) {
             SortedMap<TopicPartition, Long> found = of(starts, partitions);
+            found.keySet().removeAll(unstarted);
             Runnable now = behindStarts;
             behindStarts = () -> {};
             now.run();

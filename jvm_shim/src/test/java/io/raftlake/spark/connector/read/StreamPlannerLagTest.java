@@ -1,6 +1,7 @@
 package io.raftlake.spark.connector.read;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import io.raftlake.spark.connector.SourceOptions;
 import io.raftlake.spark.connector.TopicPartition;
@@ -153,6 +154,56 @@ class StreamPlannerLagTest extends PlannerKit {
         };
         List<PlannedRange> tasks = tasks(SourceOptions.of(raw).forBatch()).batch(Wanted.ALL);
         assertEquals(List.of("id-1"), idsOf(tasks), "records 0 to 4 of the new one would be missing silently");
+    }
+
+    @Test
+    void whatIsAvailableIsThatOfTheTopicThatCameBetweenTheTargetAndTheStart() {
+        for (long held : new long[] {0, 1, 4_999, 5_000, 5_001}) {
+            view.create("id-1");
+            view.log(0, 0, 5_000);
+            plan("startingOffsets", "earliest", "failOnDataLoss", "false");
+            planner.prepareAvailableNow();
+            view.create("id-2");
+            view.log(0, 0, held);
+            assertEquals(at(0), planner.initialOffsets());
+            assertEquals(at(held), end(at(0)), "the new one holds " + held);
+            assertEquals(at(held), endLater(at(held)));
+        }
+        plan("failOnDataLoss", "true");
+        planner.prepareAvailableNow();
+        view.create("id-3");
+        planner.initialOffsets();
+        assertEquals(true, lost(() -> end(at(0))).contains("was deleted and created again"));
+    }
+
+    /** Else the query would go on amid it, as it grows. */
+    @Test
+    void aTopicWhoseBeginningNobodyTellsYetBeginsAnewWithALaterLook() {
+        view.log(0, 0, 300);
+        view.log(1, 0, 300);
+        plan("startingOffsets", "earliest", "failOnDataLoss", "false");
+        planner.initialOffsets();
+        end(at(300, 300));
+        view.create("id-2");
+        view.log(0, 0, 900);
+        view.log(1, 0, 100);
+        view.unstarted.add(T0);
+        assertEquals(at(300, 300), endLater(at(300, 300)), "one partition does not go on without the other");
+        assertEquals(at(300, 300), endLater(at(300, 300)));
+        assertEquals(List.of("id-1"), idsOf(planner.planTasks(at(299, 300), at(300, 300))));
+        view.unstarted.clear();
+        assertEquals(at(0, 0), endLater(at(300, 300)));
+        assertEquals(at(900, 100), endLater(at(0, 0)));
+    }
+
+    @Test
+    void anAddedPartitionWhoseStartNobodyTellsIsNotPassedOver() {
+        view.log(0, 0, 20);
+        plan("startingOffsets", "earliest", "failOnDataLoss", "false");
+        view.unstarted.add(T0);
+        assertThrows(IllegalStateException.class, () -> planner.planTasks(at(), at(20)));
+        view.unstarted.clear();
+        assertEquals(List.of("[0, 20) of t-0"), ranges(at(), at(20)));
     }
 
     // --- real-time mode ----------------------------------------------------------------------------------------------
