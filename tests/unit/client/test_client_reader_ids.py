@@ -166,7 +166,7 @@ def test_a_stream_begins_with_the_offsets_of_the_topic_that_it_reads(monkeypatch
             stream = client.stream("t", start=LATEST, max_wait_ms=10)
             coming = asyncio.ensure_future(anext(stream))
             while not quorum.nodes[2].count(ApiKey.FETCH):
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
             fill(new, 1)
             assert (await coming).offset == 3
             await stream.aclose()  # type: ignore[attr-defined]

@@ -246,13 +246,14 @@ def test_where_others_vote_damage_is_set_aside_and_told_until_it_is_mended() -> 
     damage = DamageControl(others.engine, Names(others.engine.config), Quorum(others.engine))
     told: list[str | None] = []
     damage.listeners.append(lambda group, reason: told.append(reason))
-    log = ground.disk.logs[METADATA_GROUP]
-    place = log.batches[5].base
+    place = ground.disk.logs[METADATA_GROUP].batches[5].base
 
     def attempt() -> int:
-        if log.end_offset > place:
+        # What was closed meanwhile is another log.
+        end = ground.disk.logs[METADATA_GROUP].end_offset
+        if end > place:
             raise DamagedData("it is damaged", offset=place)
-        return int(log.end_offset)
+        return int(end)
 
     assert damage.opening(METADATA_GROUP, attempt) == place
     assert damage.impaired == {METADATA_GROUP: told[0]}
