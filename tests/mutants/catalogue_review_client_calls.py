@@ -121,10 +121,35 @@ CLOSED_MEANWHILE = (
         Edit(LOOP_THREAD, "if self.process_id != os.getpid():", "if False:"),
     ),
     mutant(
+        "lock-that-a-finalizer-cannot-take",
+        "the collector runs a finalizer at any time, also while a client makes its thread: both wait for ever",
+        THREADS,
+        Edit(SYNC, "setdefault(os.getpid(), threading.RLock())", "setdefault(os.getpid(), threading.Lock())"),
+        hangs=True,
+    ),
+    mutant(
+        "client-closed-amid-its-first-call-goes-on",
+        "its thread and its connections are left behind, and nobody can end them",
+        THREADS,
+        Edit(SYNC, "if self._is_closed or self._of_this_process() is not None:", "if self._of_this_process() is not None:"),
+    ),
+    mutant(
+        "thread-that-a-finalizer-made-is-forgotten",
+        "it and its connections are left behind, and nobody can end them",
+        THREADS,
+        Edit(SYNC, "if self._is_closed or self._of_this_process() is not None:", "if self._is_closed:"),
+    ),
+    mutant(
+        "second-thread-of-a-client-is-left-behind",
+        "it runs until the process ends",
+        THREADS,
+        Edit(SYNC, "                made.stop()\n", ""),
+    ),
+    mutant(
         "lock-of-the-parent-in-a-forked-child",
         "a fork copies a lock as it is, and not the thread that holds it",
         THREADS,
-        Edit(SYNC, "setdefault(os.getpid(), threading.Lock())", "setdefault(0, threading.Lock())"),
+        Edit(SYNC, "setdefault(os.getpid(), threading.RLock())", "setdefault(0, threading.RLock())"),
     ),
     mutant(
         "append-by-a-producer-that-was-closed",

@@ -7,6 +7,7 @@ ConfigError is for names and options; UnknownOutcome for a last step that no nod
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from pathlib import Path
@@ -74,7 +75,8 @@ class Checkpoints:
     def import_(self, source: str | Path, target: str, *, base_uri: str | None = None) -> Copied:
         """Copy a checkpoint of a local directory into the quorum. Its query has to be stopped, and goes on there. `base_uri` is
         a `file:` URI: where large files go, by default into the quorum."""
-        from_, to = Path(source).resolve(), Location.parse(target)
+        # `Path.resolve` ends with an error of its own where a link leads to itself.
+        from_, to = Path(os.path.realpath(source)), Location.parse(target)
         return copies.import_(self._tools, from_, to, base_uri, f"{_COMMAND} import {from_} {to}")
 
     def export(self, source: str, target: str | Path) -> Copied:

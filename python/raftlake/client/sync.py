@@ -41,7 +41,7 @@ class Client:
         #: Checked now, so that a wrong setting is refused here and not at the first call.
         self.config = ClientConfig(bootstrap=parse_servers(self._bootstrap_servers), **settings)
         #: By process: a fork copies a lock as it is, perhaps held by a thread that the child does not have.
-        self._locks: dict[int, threading.Lock] = {}
+        self._locks: dict[int, threading.RLock] = {}
         self._running: LoopThread | None = None
         self._is_closed = False
         self._kv: Kv | None = None
@@ -154,22 +154,32 @@ class Client:
         return running, lambda: running.client
 
     @property
-    def _lock(self) -> threading.Lock:
-        return self._locks.setdefault(os.getpid(), threading.Lock())
+    def _lock(self) -> threading.RLock:
+        return self._locks.setdefault(os.getpid(), threading.RLock())
+
+    def _of_this_process(self) -> LoopThread | None:
+        """A fork copies the object, not the thread."""
+        running = self._running
+        return running if running is not None and running.process_id == os.getpid() else None
 
     def _require_running(self) -> LoopThread:
-        """This process's thread, started when there is none yet (a fork copies the object, not the thread)."""
-        running = self._running
-        if running is not None and running.process_id == os.getpid():
+        """This process's thread, started when there is none yet."""
+        running = self._of_this_process()
+        if running is not None:
             return running
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("this client is closed")
-            running = self._running
-            if running is None or running.process_id != os.getpid():
-                running = LoopThread(lambda: AsyncClient(self._bootstrap_servers, **self._settings))
-                self._running = running
-            return running
+            running = self._of_this_process()
+            if running is not None:
+                return running
+            made = LoopThread(lambda: AsyncClient(self._bootstrap_servers, **self._settings))
+            # The collector may have run a finalizer of the program meanwhile, which used or closed this client.
+            if self._is_closed or self._of_this_process() is not None:
+                made.stop()
+                return self._require_running()
+            self._running = made
+            return made
 
 
 def _unpickled(kind: type[Client], bootstrap_servers: str | Sequence[str], settings: Mapping[str, Any]) -> Client:

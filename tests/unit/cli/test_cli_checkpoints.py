@@ -143,13 +143,15 @@ def test_a_checkpoint_goes_in_and_out(quorum: Quorum, tmp_path: Path) -> None:
 
 
 def test_errors_are_one_line_and_exit_code_1(
-    quorum: Quorum, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    quorum: Quorum, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    (tmp_path / "loop").symlink_to("loop")
     for arguments in (
         ["rewind", MAIN, "--batch", "9"],
         ["show", "raftlake://orders/none"],
         ["show", "orders/main"],
         ["import", "/nowhere", TRIAL],
+        ["import", str(tmp_path / "loop"), TRIAL],
         ["fork", MAIN, MAIN],
     ):
         monkeypatch.setattr("sys.argv", ["raftlake", "checkpoints", *arguments])

@@ -18,7 +18,7 @@ import pytest
 
 from clientkit import HANG, FakeQuorum, produced
 from clientkit_kv import Front, Silence, answer_all, kv_test
-from raftlake.client import EARLIEST, AppendResult, AsyncClient, Client, Producer, loop_thread
+from raftlake.client import EARLIEST, AppendResult, AsyncClient, Client, Producer, loop_thread, sync
 from raftlake.client.loop_thread import LoopThread
 from raftlake.client.types import LOCAL_SERVERS, SERVERS_VARIABLES
 from raftlake.errors import ConfigError, ErrorCode, RequestRejected, UnknownOutcome
@@ -414,6 +414,34 @@ def test_a_finalizer_of_the_program_may_hand_work_over_while_work_is_handed_over
 
         outcome = Caller(submit).outcome()
         assert isinstance(outcome, concurrent.futures.Future) and outcome.result(10)[0].offset == 0
+
+
+@pytest.mark.parametrize("use", ["append", "close", "append and close"])
+def test_a_finalizer_of_the_program_may_use_the_client_that_makes_its_thread(
+    quorum: FakeQuorum, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    client = Client(quorum.bootstrap)
+    made: list[LoopThread] = []
+
+    def make(make_client: Callable[[], AsyncClient]) -> LoopThread:
+        running = LoopThread(make_client)
+        made.append(running)
+        if running is made[0]:
+            if "append" in use:
+                client.append("t", "by the finalizer")
+            if "close" in use:
+                client.close()
+        return running
+
+    monkeypatch.setattr(sync, "LoopThread", make)
+    outcome = Caller(lambda: client.append("t", "by the caller")).outcome()
+    if "close" in use:
+        require_closed(outcome)
+    else:
+        assert isinstance(outcome, AppendResult) and outcome.offset == 1
+        client.close()
+    assert len(made) == (2 if "append" in use else 1)
+    assert not any(running._thread.is_alive() for running in made)
 
 
 def test_a_stream_that_is_left_is_closed_on_its_loop(quorum: FakeQuorum) -> None:
