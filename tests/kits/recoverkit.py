@@ -43,10 +43,11 @@ def command(place: Path, *commands: Txn) -> None:
     """Append commands to the metadata log of a directory."""
     directory = FileLogDirectory(place, post=None)
     log = directory.open(METADATA_GROUP)
+    epoch = log.epochs[-1][0] if log.epochs else Epoch(4)
     for each in commands:
         offset = log.end_offset
-        data = bytes(build_batch([Record(value=encode(each))], base_offset=offset, leader_epoch=4, timestamp_ms=-1))
-        log.append([data], [BatchSpan(offset, Offset(offset + 1), Epoch(4), -1, len(data))])
+        data = bytes(build_batch([Record(value=encode(each))], base_offset=offset, leader_epoch=epoch, timestamp_ms=-1))
+        log.append([data], [BatchSpan(offset, Offset(offset + 1), epoch, -1, len(data))])
     directory.close()
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from raftlake.errors import StorageError, WrongState
 from raftlake.kv import snapshot as chunks
+from raftlake.kv.commands import put
 from raftlake.kv.keys import INCARNATION_KEY, PRODUCERS_NEXT_KEY, tier_key, tier_segment_key, topic_key
 from raftlake.kv.keyspace import Entry, unpack
 from raftlake.kv.strict_json import Refused
@@ -28,6 +29,7 @@ from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, decode, decode_produce
 from raftlake.runtime.recovery import from_tier
 from raftlake.runtime.recovery.from_tier import (
     METADATA_START,
+    STEP,
     RestoredPartition,
     RestoredTopic,
     TierPlan,
@@ -47,6 +49,7 @@ from raftlake.tier.entries import Tiered
 from raftlake.wire import producer_snapshot
 from raftlake.wire.batches import decode_records
 from raftlake.wire.ids import id_to_text
+from recoverkit import command
 
 NODE = NodeId(3)
 PLACE = Endpoint("h", 9093)
@@ -198,7 +201,7 @@ def test_the_keys_tell_of_topics_copies_and_producer_ids_that_were_never_given_o
     assert told[tier_segment_key(id_to_text(ORDERS_ID), 0, 10)] == facts.newest[0]
     assert tier_key(id_to_text(CLICKS_ID), 0) in told and INCARNATION_KEY not in told
     next_id = told[PRODUCERS_NEXT_KEY]
-    assert next_id == PRODUCER_IDS_BLOCK * START
+    assert next_id == PRODUCER_IDS_BLOCK * (START - STEP // 2), "as many are left for recoveries of a survivor"
 
 
 def test_producers_are_known_where_their_state_is(plan: TierPlan, tmp_path: Path) -> None:
@@ -345,6 +348,17 @@ def test_nor_where_the_newest_table_was_not_taken_over_in_between(tmp_path: Path
     orders = orders_by(given, 8 + EPOCHS_AHEAD)
     restore(replace(first, topics=[orders, clicks]), tmp_path / "second", NODE, PLACE)
     assert next_id(tmp_path / "second") >= given + 60 * 10**6 * PRODUCER_IDS_BLOCK
+
+
+def test_a_survivor_of_the_restored_quorum_leaves_out_what_the_others_gave_out(tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    restore(TierPlan(cluster_id=CLUSTER, tier_uri="s3://history", topics=()), place, NODE, PLACE)
+    command(place, *[put(f"/raftlake/nodes/{number}", b"{}") for number in range(12)])
+    given = next_id(place) + 100_000 * PRODUCER_IDS_BLOCK
+    recovery = Recovery(place, NODE, PLACE, METADATA_GROUP)
+    recovery.perform(recovery.examine(), CLUSTER)
+    recovery.close()
+    assert next_id(place) >= given
 
 
 def orders_by(producer: int, leader_epoch: int) -> RestoredTopic:

@@ -29,7 +29,7 @@ from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.partition.snapshot_files import SnapshotMaker
 from raftlake.replica.partition.start_points import LogFacts
 from raftlake.replica.quorum import address_in
-from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, RecordStart, decode_producers_next
+from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, RecordStart, first_free_producer_id
 from raftlake.replica.reserved_rules import ReservedRules
 from raftlake.runtime.recovery.key_space import key_space
 from raftlake.runtime.recovery.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
@@ -147,7 +147,7 @@ def test_a_kill_at_any_call_is_finished_by_the_next_recovery(place: Path, tmp_pa
         assert read_all(directory.open(ORDERS)).startswith(data_of(fill_of(12)))
         directory.close()
         if was_pending:
-            assert next_producer_id(copy) == 5 * PRODUCER_IDS_BLOCK
+            assert next_producer_id(copy) == 5 * PRODUCER_IDS_BLOCK // 2
         require_not_pending(copy)
         return was_pending
 
@@ -156,26 +156,41 @@ def test_a_kill_at_any_call_is_finished_by_the_next_recovery(place: Path, tmp_pa
     assert True in seen
 
 
-def next_producer_id(place: Path) -> object:
-    """As the key says that a recovery has written."""
+def next_producer_id(place: Path) -> int:
     directory = FileLogDirectory(place, post=None)
     entry = key_space(directory).get(PRODUCERS_NEXT_KEY)
     directory.close()
-    assert entry is not None
-    return decode_producers_next(entry.value, entry.version)
+    return first_free_producer_id(entry)
 
 
-@pytest.mark.parametrize("known", [None, b"2000", b"4999", b"spoilt"])
-def test_no_producer_id_is_given_out_again_whose_block_this_node_does_not_know(place: Path, known: bytes | None) -> None:
-    """The lost nodes had taken the next block, and records of a producer from it stand in this node's logs."""
+@pytest.mark.parametrize(("known", "expected"), [(None, 2500), (b"2000", 4000), (b"4999", 5499), (b"spoilt", 5500)])
+def test_half_of_the_producer_ids_that_the_lost_nodes_can_have_given_out_are_left_out(
+    place: Path, known: bytes | None, expected: int
+) -> None:
     if known is not None:
         command(place, put(PRODUCERS_NEXT_KEY, known))
-    end = 5 if known is None else 6
     recover(place)
-    assert next_producer_id(place) == PRODUCER_IDS_BLOCK * end, "so many ids can have been given out"
-    recover(place)
-    found = next_producer_id(place)
-    assert isinstance(found, int) and found > PRODUCER_IDS_BLOCK * end, "the second one knows no better"
+    assert next_producer_id(place) == expected
+
+
+def take_blocks(place: Path, count: int) -> int:
+    """As a node does, one command for each; the next free id."""
+    free = next_producer_id(place)
+    ends = [free + number * PRODUCER_IDS_BLOCK for number in range(1, count + 1)]
+    command(place, *[put(PRODUCERS_NEXT_KEY, b"%d" % end) for end in ends])
+    return ends[-1]
+
+
+def test_each_of_three_recoveries_leaves_ids_for_the_next_one(place: Path, tmp_path: Path) -> None:
+    """Of each quorum two nodes take blocks of which the third one does not know, and are lost."""
+    command(place, *[put(f"/raftlake/nodes/{number}", b"{}") for number in range(160)])
+    for number in range(3):
+        take_blocks(place, 2)
+        lost = tmp_path / f"lost-{number}"
+        shutil.copytree(place, lost)
+        given_out = take_blocks(lost, 20)
+        recover(place)
+        assert next_producer_id(place) >= given_out
 
 
 def fill_of(count: int) -> list[Any]:

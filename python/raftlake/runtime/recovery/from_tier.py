@@ -206,9 +206,9 @@ def _make_survivor(plan: TierPlan, data_dir: Path, node_id: NodeId) -> None:
 
 def metadata_start(newest: Epoch, now_s: int) -> Offset:
     """Where the metadata log begins, by the newest epoch that the tables tell and the seconds since 1970: behind each offset
-    that a lost one can have had, one that an earlier restoration made too. A table that was not taken over since tells no newer
-    epoch; a clock that was put back tells no later time. Until the year 2200 a block of producer ids for each offset ends below
-    2^63."""
+    that a lost one can have had, one that an earlier restoration made too. So this host's clock may be behind that of the
+    earlier one by less than the time since; epochs count only where they are above the seconds. Until the year 2200 a block of
+    producer ids for each offset ends below 2^63."""
     return Offset(METADATA_START + max(newest, now_s) * STEP)
 
 
@@ -253,7 +253,8 @@ def _write(maker: SnapshotMaker, records: Sequence[bytes]) -> None:
 
 def key_space(plan: TierPlan, begin: Offset) -> list[bytes]:
     """The records of the snapshot that the metadata log begins with: topics, the tier's keys, and the next producer id."""
-    values = {PRODUCERS_NEXT_KEY: b"%d" % (PRODUCER_IDS_BLOCK * begin)}
+    # Above what an earlier restoration gave out. As many are left for `Recovery`, which cannot know them all either.
+    values = {PRODUCERS_NEXT_KEY: b"%d" % (PRODUCER_IDS_BLOCK * (begin - STEP // 2))}
     for topic in plan.topics:
         described = Topic(topic.name, topic.topic_id, len(topic.partitions), {}, None)
         values[topic_key(topic.name)] = described.encode()

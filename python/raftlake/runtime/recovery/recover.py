@@ -36,7 +36,7 @@ from raftlake.raft.types import (
     ReplicaKey,
 )
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.replica.reserved import PRODUCER_IDS_BLOCK
+from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, first_free_producer_id
 from raftlake.runtime.recovery.beginning import OnlyVoter, begin_epoch, beginning_of
 from raftlake.runtime.recovery.comparison import NO_TABLES, Comparison, Shown, compare
 from raftlake.runtime.recovery.key_space import copied_partitions, key_space, starts_within
@@ -227,11 +227,15 @@ class Recovery:
     def _values(self, facts: Sequence[GroupFacts], directory_id: DirectoryId) -> Mapping[str, bytes]:
         """The keys that the recovery changes."""
         ends = {(each.group.topic_id, each.group.partition): each.log_end for each in facts}
-        # The lost nodes may have taken blocks of which this log does not know. No command gives out more than a block.
         (epoch,) = (each.new_epoch for each in facts if each.group == METADATA_GROUP)
-        next_id = PRODUCER_IDS_BLOCK * beginning_of(self._logs.open(METADATA_GROUP), epoch)
-        starts = starts_within(key_space(self._logs), ends, uuid_text(directory_id))
-        return {PRODUCERS_NEXT_KEY: b"%d" % next_id, **starts}
+        begin = beginning_of(self._logs.open(METADATA_GROUP), epoch)
+        keys = key_space(self._logs)
+        # The lost nodes may have taken blocks of which this log does not know, and nobody knows how many. No command gives out
+        # more than a block, and most give out none. Half of what can have been given out is left out now; the rest stays for a
+        # later recovery.
+        known = first_free_producer_id(keys.get(PRODUCERS_NEXT_KEY))
+        next_id = known + (PRODUCER_IDS_BLOCK * begin - known) // 2
+        return {PRODUCERS_NEXT_KEY: b"%d" % next_id, **starts_within(keys, ends, uuid_text(directory_id))}
 
     def _begin_epoch(self, group: GroupId, epoch: Epoch, directory_id: DirectoryId, values: Mapping[str, bytes]) -> None:
         voter = OnlyVoter(node_id=self.meta.node_id, directory_id=directory_id, endpoint=self._endpoint)
