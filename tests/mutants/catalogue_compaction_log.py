@@ -284,7 +284,7 @@ COMPACTION_FILES = (
         "new-segment-counts-before-it-is-durable",
         "after a power loss neither old nor new would be there",
         LOG,
-        "            self._sync_names()\n            put_in_place(",
+        "            sync_names(self.path)\n            put_in_place(",
         "            put_in_place(",
         BY_CRASHES,
     ),

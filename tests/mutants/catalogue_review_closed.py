@@ -13,7 +13,9 @@ BY_CLOSED = ("unit/replica/test_replica_hosting_closed.py",)
 BY_QUORUM = ("unit/replica/test_replica_quorum.py",)
 BY_READS = ("unit/replica/test_replica_replication_reads.py",)
 BY_FAULTS = ("unit/storage/test_storage_log_faults.py",)
+FILES = "raftlake.storage.files"
 LOG = "raftlake.storage.log"
+RECOVERY = "raftlake.storage.recovery"
 RESTARTED = ("unit/replica/test_replica_turn_actions_restart.py",)
 
 REOPENED = (
@@ -168,25 +170,89 @@ ABSENT = (
         "settled-log-has-no-name-for-its-newest-segment",
         "a power loss takes the file with records that count as durable",
         LOG,
-        "                self._settle_names()\n",
-        "                pass\n",
+        "            sync_names(self.path)\n        except DiskFull:\n",
+        "        except DiskFull:\n",
         BY_FAULTS,
     ),
     mutant(
-        "name-of-a-settled-segment-is-synced-with-each-call",
-        "the flag stays: each further settling waits for the disk twice",
+        "settled-log-trusts-a-flush-under-way-with-its-names",
+        "its records count as durable now, and the power may be lost before that flush has ended",
         LOG,
-        "            os.close(descriptor)\n        self._names_changed = False\n",
-        "            os.close(descriptor)\n",
+        "            sync_names(self.path)\n        except DiskFull:\n",
+        "            if self._names_changed:\n                sync_names(self.path)\n        except DiskFull:\n",
+        BY_FAULTS,
+    ),
+    mutant(
+        "name-of-a-settled-segment-is-synced-again",
+        "the flag stays: the next flush waits for the disk once more",
+        LOG,
+        "        self._names_changed = False\n        self.synced_end = self.end_offset\n",
+        "        self.synced_end = self.end_offset\n",
         BY_FAULTS,
     ),
     mutant(
         "name-that-could-not-be-synced-is-tried-again",
         "a failed sync is final: what it was to write may be lost",
-        LOG,
+        FILES,
         '            sync_descriptor(descriptor)\n        except OSError as error:\n            raise storage_error("sync"',
         '            sync_descriptor(descriptor)\n        except OSError as error:\n            raise storage_error("open"',
-        BY_FAULTS,
+        (*BY_FAULTS, "unit/storage/test_storage_reset.py"),
+    ),
+    mutant(
+        "names-before-an-error-are-not-synced",
+        "those that are there are opened, and nobody syncs them any more",
+        FILES,
+        "        yield\n    finally:\n        try:\n            sync_descriptor(descriptor)\n",
+        "        yield\n        sync_descriptor(descriptor)\n    finally:\n        try:\n            pass\n",
+        ("unit/storage/test_storage_created_names.py",),
+    ),
+    mutant(
+        "directories-are-renamed-before-the-one-around-them-is-open",
+        "for want of a descriptor their names were never synced",
+        "raftlake.storage.partition",
+        "    with durable_names(root):\n        try:\n",
+        "    if True:\n        try:\n",
+        ("unit/storage/test_storage_created_names.py",),
+    ),
+    mutant(
+        "directory-counts-as-synced-after-a-failed-opening",
+        "the first try wrote there: a power loss took what the second one built on",
+        RECOVERY,
+        "        self._synced.discard(path)\n",
+        "",
+        ("unit/storage/test_storage_recovery.py",),
+    ),
+    mutant(
+        "each-read-of-a-closed-log-has-a-timer",
+        "each asks for all of them, again and again: the node answers nothing else",
+        READS,
+        "    def _ask_later(self) -> None:\n        if self._retry is None:\n",
+        "    def _ask_later(self) -> None:\n        if True:\n",
+        BY_READS,
+    ),
+    mutant(
+        "read-of-a-closed-log-asks-for-all-of-them",
+        "a crowd asks as often as it is large, in one turn",
+        READS,
+        "            self._gathering.append(waiting)\n            self._ask_later()\n",
+        "            self._gathering.append(waiting)\n            self._ask()\n",
+        BY_READS,
+    ),
+    mutant(
+        "each-new-read-asks-in-the-pause",
+        "a crowd asks as often as it is large",
+        READS,
+        "        self._gathering.append(waiting)\n        if self._retry is None:\n            self._ask()\n",
+        "        self._gathering.append(waiting)\n        self._ask()\n",
+        BY_READS,
+    ),
+    mutant(
+        "group-is-asked-for-once-more-and-never-again",
+        "its reads end with their time",
+        READS,
+        "        self._retry = None\n        self._ask()\n",
+        "        self._ask()\n",
+        BY_READS,
     ),
 )
 

@@ -268,8 +268,8 @@ UNANSWERED = (
         "read-behind-a-failed-question-waits-for-another-read",
         "those who asked that question have given up, and nobody else wakes the group",
         "raftlake.replica.replication.reads",
-        "            if self._gathering:\n                self._engine.timers",
-        "            if alive:\n                self._engine.timers",
+        "            if self._gathering:\n                self._ask_later()",
+        "            if alive:\n                self._ask_later()",
         ("unit/replica/test_replica_replication_reads.py",),
     ),
     mutant(

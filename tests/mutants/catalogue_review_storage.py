@@ -157,8 +157,8 @@ TRIED_AGAIN = (
         "settling-without-a-descriptor-fails-the-log",
         "the next try, a second later, stopped the node",
         LOG,
-        "                self._settle_names()\n        except DiskFull:\n            raise\n",
-        "                self._settle_names()\n",
+        "            sync_names(self.path)\n        except DiskFull:\n            raise\n",
+        "            sync_names(self.path)\n",
         ("unit/storage/test_storage_log_faults.py",),
     ),
     mutant(

@@ -13,7 +13,7 @@ import fcntl
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from raftlake.errors import DiskFull, StorageError, TooManyFiles
@@ -73,6 +73,31 @@ def sync_directory(path: Path) -> None:
         sync_descriptor(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def durable_names(path: Path) -> Iterator[None]:
+    """Names in a directory are changed in here, and are durable behind it, also where the change ends with an error. Raises
+    StorageError; TooManyFiles before anything is changed."""
+    try:
+        descriptor = open_file(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise storage_error("open", path, error) from error
+    try:
+        yield
+    finally:
+        try:
+            sync_descriptor(descriptor)
+        except OSError as error:
+            raise storage_error("sync", path, error) from error
+        finally:
+            os.close(descriptor)
+
+
+def sync_names(path: Path) -> None:
+    """Make the names in a directory durable. Raises StorageError; TooManyFiles, after which nothing has changed."""
+    with durable_names(path):
+        pass
 
 
 def sync_descriptor(descriptor: int) -> None:

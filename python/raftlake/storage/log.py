@@ -25,7 +25,7 @@ from raftlake.storage.cleaned import CleanedGroup, commit, put_in_place
 from raftlake.storage.compaction_pass import SEGMENT_OFFSETS_MAX, Source
 from raftlake.storage.descriptors import open_file
 from raftlake.storage.epochs import LeaderEpochs
-from raftlake.storage.files import Chunk, FilePool, PooledFile, storage_error, sync_descriptor, sync_directory
+from raftlake.storage.files import Chunk, FilePool, PooledFile, storage_error, sync_names
 from raftlake.storage.log_compaction import Compactions, Done, LogCompaction
 from raftlake.storage.noted_starts import NotedStarts
 from raftlake.storage.recovery_points import RecoveryPoints
@@ -222,7 +222,7 @@ class FileLog:
             self._segments[-1].delete()
             self._segments.pop()
             self._active = self._segments[-1]
-            self._sync_names()
+            sync_names(self.path)
         self._active.truncate(end_offset)
 
     def reset(self, start: OffsetAndEpoch) -> None:
@@ -263,7 +263,7 @@ class FileLog:
             while len(self._segments) > 1 and self._segments[0].end_offset <= start_offset:
                 self.aborted.forget(self.start_offset)
                 self._segments.pop(0).delete()
-                self._sync_names()
+                sync_names(self.path)
             self.start_points.advance(self.start_offset)
         except StorageError as error:
             raise self._fail(error) from error
@@ -287,12 +287,6 @@ class FileLog:
         except StorageError as error:
             raise self._fail(error) from error
         self.is_partial = is_partial
-
-    def _sync_names(self) -> None:
-        try:
-            sync_directory(self.path)
-        except OSError as error:
-            raise storage_error("sync", self.path, error) from error
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -372,7 +366,7 @@ class FileLog:
             raise InvariantViolation(f"{self.group}: {group} does not stand for {old}")
         commit(self.path, group.base_offset)
         try:
-            self._sync_names()
+            sync_names(self.path)
             put_in_place(self.path, group.base_offset, group.sources, self._pool.disposal.unlink)
         except StorageError as error:
             raise self._fail(error) from error
@@ -447,27 +441,14 @@ class FileLog:
         self._require_usable()
         try:
             self._active.sync()
-            if self._names_changed:
-                self._settle_names()
+            # Also those that a flush under way is about to sync: what is in the log counts as durable now.
+            sync_names(self.path)
         except DiskFull:
             raise
         except StorageError as error:
             raise self._fail(error) from error
-        self.synced_end = self.end_offset
-
-    def _settle_names(self) -> None:
-        """Make the name of the newest segment durable. Raises StorageError; TooManyFiles, after which nothing has changed."""
-        try:
-            descriptor = open_file(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise storage_error("open", self.path, error) from error
-        try:
-            sync_descriptor(descriptor)
-        except OSError as error:
-            raise storage_error("sync", self.path, error) from error
-        finally:
-            os.close(descriptor)
         self._names_changed = False
+        self.synced_end = self.end_offset
 
     def failure_unless_deleted(self) -> StorageError | None:
         return StorageError(self._failure) if self._failure is not None and not self._deleted else None

@@ -26,6 +26,7 @@ from raftlake.storage.files import (
     DIRECTORY_MODE,
     TEMPORARY_SUFFIX,
     discard,
+    durable_names,
     read_file,
     storage_error,
     sync_directory,
@@ -139,13 +140,13 @@ def create_partitions(root: Path, groups: Sequence[GroupId]) -> None:
         with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="raftlake-create") as threads:
             for _ in threads.map(partial(_create_aside, root), absent):
                 pass
-    try:
-        for group in absent:
-            path = partition_path(root, group)
-            os.rename(_aside(root, group, CREATE_SUFFIX), path)
-        sync_directory(root)
-    except OSError as error:
-        raise storage_error("create", path, error) from error
+    with durable_names(root):
+        try:
+            for group in absent:
+                path = partition_path(root, group)
+                os.rename(_aside(root, group, CREATE_SUFFIX), path)
+        except OSError as error:
+            raise storage_error("create", path, error) from error
 
 
 def _aside(root: Path, group: GroupId, suffix: str) -> Path:

@@ -32,7 +32,7 @@ from raftlake.storage import epochs as epoch_files
 from raftlake.storage.cleaned import finish_swaps
 from raftlake.storage.descriptors import open_file, spared
 from raftlake.storage.epochs import Entry, LeaderEpochs
-from raftlake.storage.files import FilePool, storage_error, sync_data, sync_directory
+from raftlake.storage.files import FilePool, storage_error, sync_data, sync_names
 from raftlake.storage.index import SegmentIndex
 from raftlake.storage.log import FileLog
 from raftlake.storage.log_compaction import Compactions
@@ -60,16 +60,19 @@ class Recovery:
         is_same_boot: bool,
         synced: Collection[Path] = (),
     ) -> None:
-        """`synced`: directories that `sync_ahead` has synced and that were not written to since."""
+        """`synced`: directories that `sync_ahead` has synced and that nobody has written to since."""
         self._points = points
         self._compactions = compactions
         self._starts = starts
-        self._synced = frozenset(synced)
+        self._synced = set(synced)
         #: No power was lost since the last process wrote here.
         self._is_same_boot = is_same_boot
 
     def open_log(self, group: GroupId, path: Path, pool: FilePool, segment_bytes: int) -> FileLog:
         """Open or create the log in an existing directory, recovered and durable. Raises StorageError, DamagedData."""
+        is_synced = path in self._synced
+        # This opening writes there, also where it fails and is tried again.
+        self._synced.discard(path)
         pending = read_pending_reset(path)
         if pending is None:
             finish_swaps(path)
@@ -89,14 +92,14 @@ class Recovery:
             else:
                 for base, following in pairwise(bases):
                     segments.append(open_sealed(path, base, following, pool))
-                epochs = self._recover_last(group, path, bases[-1], pool, segments)
+                epochs = self._recover_last(group, path, bases[-1], pool, segments, is_synced=is_synced)
                 told = epoch_files.load(path)
                 if told != list(epochs.all_entries):
                     require_no_lone_header(told or [], epochs.all_entries, segments)
                     with contextlib.suppress(DiskFull):
                         # The next start rebuilds it as well.
                         epochs.save()
-            if bases and path not in self._synced:
+            if bases and not is_synced:
                 sync_names(path)
         except StorageError:
             for segment in segments:
@@ -119,7 +122,9 @@ class Recovery:
     def _known(self, group: GroupId) -> str:
         return f"{(self._points.of(group) or 1) - 1} was durable according to {FILE_NAME}"
 
-    def _recover_last(self, group: GroupId, path: Path, base: Offset, pool: FilePool, segments: list[Segment]) -> LeaderEpochs:
+    def _recover_last(
+        self, group: GroupId, path: Path, base: Offset, pool: FilePool, segments: list[Segment], *, is_synced: bool
+    ) -> LeaderEpochs:
         """Append the recovered last segment to `segments`; returns the epoch history of the whole log."""
         sealed = list(segments)
         last = Segment(path / file_name(base), base, base, 0, pool, SegmentIndex(base))
@@ -134,7 +139,7 @@ class Recovery:
             last.forget_adopted()
             epochs = rebuilt_epochs(path, sealed, start)
         try:
-            if self._take_in(group, last, epochs, point) or path not in self._synced:
+            if self._take_in(group, last, epochs, point) or not is_synced:
                 last.sync()
         except OSError as error:
             raise storage_error("recover", last.path, error, last.size) from error
@@ -215,13 +220,6 @@ def list_segments(path: Path) -> list[Offset]:
     except OSError as error:
         raise storage_error("list", path, error) from error
     return sorted(Offset(int(name[:20])) for name in names if SEGMENT_NAME.fullmatch(name))
-
-
-def sync_names(path: Path) -> None:
-    try:
-        sync_directory(path)
-    except OSError as error:
-        raise storage_error("sync", path, error) from error
 
 
 def open_sealed(path: Path, base: Offset, following: Offset, pool: FilePool) -> Segment:

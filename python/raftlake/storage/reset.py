@@ -14,7 +14,7 @@ from raftlake.storage.aborted_index import SUFFIX as ABORTED_SUFFIX
 from raftlake.storage.cleaned import SWAP_SUFFIX
 from raftlake.storage.descriptors import spared
 from raftlake.storage.epochs import LeaderEpochs
-from raftlake.storage.files import FilePool, read_file, replace_file, storage_error, sync_directory
+from raftlake.storage.files import FilePool, durable_names, read_file, replace_file, storage_error
 from raftlake.storage.segment import Segment
 from raftlake.storage.start_points import SUFFIXES as POINT_SUFFIXES
 
@@ -29,18 +29,18 @@ def announce_reset(path: Path, start: OffsetAndEpoch) -> None:
 
 def perform_reset(path: Path, start: OffsetAndEpoch, pool: FilePool, epochs: LeaderEpochs) -> Segment:
     """Carry out the reset that RESET_FILE_NAME announces; a crash anywhere in here is finished by the next open."""
-    try:
-        for file in spared(lambda: sorted(path.iterdir())):
-            # What is `.cleaned` goes when its pass has ended: a worker may be at it.
-            if file.suffix in (".log", SWAP_SUFFIX, ".index", ".timeindex", ABORTED_SUFFIX, *POINT_SUFFIXES):
-                pool.disposal.unlink(file)
-        segment = Segment.create(path, start.offset, pool)
-        epochs.reset_to(start)
-        pool.room.retrying(epochs.save)
-        (path / RESET_FILE_NAME).unlink()
-        sync_directory(path)
-    except OSError as error:
-        raise storage_error("reset", path, error) from error
+    with durable_names(path):
+        try:
+            for file in spared(lambda: sorted(path.iterdir())):
+                # What is `.cleaned` goes when its pass has ended: a worker may be at it.
+                if file.suffix in (".log", SWAP_SUFFIX, ".index", ".timeindex", ABORTED_SUFFIX, *POINT_SUFFIXES):
+                    pool.disposal.unlink(file)
+            segment = Segment.create(path, start.offset, pool)
+            epochs.reset_to(start)
+            pool.room.retrying(epochs.save)
+            (path / RESET_FILE_NAME).unlink()
+        except OSError as error:
+            raise storage_error("reset", path, error) from error
     return segment
 
 

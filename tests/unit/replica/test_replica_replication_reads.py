@@ -25,6 +25,7 @@ from raftlake.raft.messages import FetchRequest
 from raftlake.raft.types import Epoch, NodeId, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.replication import reads
 from replica_cluster import Cluster, batch
 
 
@@ -153,6 +154,62 @@ def test_a_read_that_waits_for_the_watermark_goes_on_when_its_group_is_opened_an
     cluster.run(9_000, until=lambda: bool(seen))
     assert seen == [(ErrorCode.NONE, b"new")]
     assert follower.engine.clock.now_ms() - began_ms < follower.engine.config.read_timeout_ms
+
+
+def test_reads_whose_group_is_closed_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a crowd asked for all of it, again and again: the node answered nothing else for seconds."""
+    cluster = Cluster()
+    leader, follower = cluster.leader(), cluster.followers()[0]
+    cluster.run(600)
+    send = follower.engine.network.send
+    monkeypatch.setattr(
+        follower.engine.network, "send", lambda peer, rpc, done: None if isinstance(rpc, FetchRpc) else send(peer, rpc, done)
+    )
+    leader.kv.propose(put("k", b"new"), lambda outcome: None)
+    cluster.run(100)
+    seen: list[object] = []
+    for _ in range(20):
+        follower.kv.read(True, seen.append)
+    cluster.run(50)
+    assert not seen, "they know the offset, and wait for it"
+    asked = [0]
+    honest = reads.GroupReads._ask
+
+    def ask(group_reads: reads.GroupReads) -> None:
+        asked[0] += 1
+        honest(group_reads)
+
+    def no_room(group: object) -> None:
+        raise DiskFull("no space left")
+
+    monkeypatch.setattr(reads.GroupReads, "_ask", ask)
+    monkeypatch.setattr(follower.engine.logs, "open", no_room)
+    follower.turn._restarts.without_room(follower.partitions[METADATA_GROUP])
+    cluster.run(1_000)
+    pauses = 1_000 / follower.config.raft.retry_backoff_ms
+    assert not seen and pauses / 2 < asked[0] <= pauses + 2
+
+
+def test_a_read_that_comes_in_the_pause_is_asked_for_with_the_others(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = cluster.followers()[0]
+    groups = [node.partitions.pop(METADATA_GROUP)]
+    asked = [0]
+    honest = reads.GroupReads._ask
+
+    def ask(group_reads: reads.GroupReads) -> None:
+        asked[0] += 1
+        honest(group_reads)
+
+    monkeypatch.setattr(reads.GroupReads, "_ask", ask)
+    group_reads = reads.GroupReads(node.engine, METADATA_GROUP, node.reads.ask_core)
+    results: list[ReadOffsetResult] = []
+    node.engine.begin_input()
+    for _ in range(20):
+        group_reads.read(results.append, local=False)
+    assert asked[0] == 1
+    node.partitions[METADATA_GROUP] = groups.pop()
+    cluster.run(5_000, until=lambda: len(results) == 20)
+    assert {result.error for result in results} == {ErrorCode.NONE}
 
 
 def value_at(node: ReplicaNode) -> bytes | None:

@@ -121,7 +121,7 @@ def test_segments_go_one_by_one_each_name_durably_gone_before_the_next(tmp_path:
     fill(log, 6)
     seen: list[int | str] = []
     delete = Segment.delete
-    monkeypatch.setattr(log_module, "sync_directory", lambda path: seen.append("synced"))
+    monkeypatch.setattr(log_module, "sync_names", lambda path: seen.append("synced"))
     monkeypatch.setattr(Segment, "delete", lambda segment: (seen.append(segment.base_offset), delete(segment))[1])
     log.advance_start(Offset(2))
     assert seen == [0, "synced", 1, "synced"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from contract.batches import fill
+from raftlake.errors import DiskFull, StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.storage import election_journal
@@ -169,3 +171,46 @@ def test_a_clean_close_records_no_log_as_durable_before_it_is(
     monkeypatch.setattr(RecoveryPoints, "save", save_and_note)
     directory.close()
     assert left == [[]]
+
+
+@pytest.mark.parametrize("failing", ["open", "rename", "fsync"])
+def test_directories_that_are_there_have_their_names_durably_also_where_others_found_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Those that are there are opened, and nobody syncs the directory around them any more."""
+    unsynced = Unsynced(monkeypatch)
+    honest_open, honest_rename, honest_sync = os.open, os.rename, os.fsync
+    errors = {"open": errno.EMFILE, "rename": errno.ENOSPC, "fsync": errno.ENOSPC}
+
+    def refuse(call: str) -> None:
+        if call == failing:
+            raise OSError(errors[call], os.strerror(errors[call]))
+
+    def open_(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if Path(path) == tmp_path:
+            refuse("open")
+        return honest_open(path, flags, mode, dir_fd=dir_fd)
+
+    def rename(source: str | Path, target: str | Path) -> None:
+        if Path(target).name == "orders-2":
+            refuse("rename")
+        honest_rename(source, target)
+
+    def fsync(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), tmp_path.stat()):
+            refuse("fsync")
+        honest_sync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_)
+        patch.setattr(os, "rename", rename)
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(StorageError) as told:
+            create_partitions(tmp_path, GROUPS)
+    assert isinstance(told.value, DiskFull) == (failing != "fsync"), "what a failed sync was to write may be lost"
+    there = {path.name for path in tmp_path.glob("orders-*")}
+    assert there == {"open": set(), "rename": {"orders-0", "orders-1"}, "fsync": {"orders-0", "orders-1", "orders-2"}}[failing]
+    if failing != "fsync":
+        assert not there & set(unsynced.left())
+        create_partitions(tmp_path, GROUPS)
+        assert unsynced.left() == []

@@ -261,10 +261,34 @@ def test_a_log_is_settled_with_the_name_of_its_newest_segment(
         patch.setattr(os, "fsync", fsync)
         directory.settle(GROUP)
         assert log.synced_end == log.end_offset and synced.count(str(log.path)) == 1
-        # It is not made durable twice.
-        directory.settle(GROUP)
-        assert synced.count(str(log.path)) == 1
+    work = log.begin_flush()
+    assert work is None or not (work.directory or work.files), "the next flush has nothing to sync"
     assert read_all(log).endswith(data_of(batch))
+
+
+def test_a_log_is_settled_with_names_that_a_flush_under_way_is_to_sync(
+    directory: FileLogDirectory, log: FileLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, 1)
+    directory.flush([log], lambda error: None)
+    log.roll()
+    fill(log, 1)
+    work = log.begin_flush()
+    assert work is not None and work.directory is not None
+    fill(log, 1)
+    synced: list[str] = []
+    honest = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        honest(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        directory.settle(GROUP)
+    assert log.synced_end == log.end_offset == 3 and str(log.path) in synced
+    log.end_flush(work)
+    assert log.synced_end == 3
 
 
 def test_a_name_whose_sync_failed_as_a_log_was_settled_is_lost(

@@ -10,8 +10,9 @@ import pytest
 
 from contract.batches import Batch, data_of, fill, make_batch, read_all
 from contract.file_faults import without_sync
-from raftlake.errors import StorageError
+from raftlake.errors import DiskFull, StorageError
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.storage import recovery as recovery_module
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.log import FileLog
 
@@ -351,3 +352,33 @@ def test_a_damaged_pending_reset_is_named(node: Node) -> None:
     (node.log_path / "reset-pending").write_text("0\n7\n")
     with pytest.raises(StorageError, match="reset-pending is damaged"):
         node.open()
+
+
+def test_a_directory_that_was_synced_ahead_is_synced_again_where_its_opening_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try may have written there."""
+    directory = FileLogDirectory(tmp_path, post=None)
+    path = directory.open(GROUP).path
+    directory.close()
+    again = FileLogDirectory(tmp_path, post=None)
+    synced: list[Path] = []
+    honest = recovery_module.sync_names
+    monkeypatch.setattr(recovery_module, "sync_names", lambda found: (synced.append(found), honest(found))[1])
+
+    def refuse(found: Path) -> None:
+        raise DiskFull("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery_module, "finish_swaps", refuse)
+        with pytest.raises(DiskFull):
+            again.open(GROUP)
+    assert synced == []
+    again.open(GROUP)
+    assert synced == [path]
+    again.close()
+    third = FileLogDirectory(tmp_path, post=None)
+    synced.clear()
+    third.open(GROUP)
+    assert synced == [], "one that is opened at once is synced ahead alone"
+    third.close()

@@ -82,3 +82,41 @@ def test_a_reset_without_a_descriptor_for_its_announcement_drops_nothing(
     again = FileLogDirectory(directory.path, post=None)
     assert read_all(again.open(GROUP)) == data_of(batches)
     again.close()
+
+
+@pytest.mark.parametrize("failing", ["open", "fsync"])
+def test_a_reset_whose_names_cannot_be_synced_is_no_want_of_room(
+    directory: FileLogDirectory, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Without a descriptor nothing is changed. What a failed sync was to write may be lost."""
+    log = directory.open(GROUP)
+    fill(log, 20)
+    announce_reset(log.path, START)
+    path = log.path
+    directory.abandon()
+    again = FileLogDirectory(directory.path, post=None)
+    kept = sorted(each.name for each in path.glob("*.log"))
+    honest_open, honest_sync = files.open_file, files.sync_descriptor
+
+    def open_file(asked: Path, flags: int, mode: int = 0o600) -> int:
+        if failing == "open" and flags & os.O_DIRECTORY and Path(asked) == path:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return honest_open(asked, flags, mode)
+
+    def sync_descriptor(descriptor: int) -> None:
+        is_log = os.path.samestat(os.fstat(descriptor), path.stat())
+        if failing == "fsync" and is_log and not (path / RESET_FILE_NAME).exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        honest_sync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_file", open_file)
+        patch.setattr(files, "sync_descriptor", sync_descriptor)
+        with pytest.raises(StorageError, match=f"cannot {'open' if failing == 'open' else 'sync'} ") as told:
+            again.open(GROUP)
+    assert isinstance(told.value, DiskFull) == (failing == "open")
+    if failing == "open":
+        assert sorted(each.name for each in path.glob("*.log")) == kept
+    log = again.open(GROUP)
+    assert (log.start_offset, log.end_offset) == (70, 70)
+    again.close()

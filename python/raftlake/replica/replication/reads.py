@@ -61,12 +61,24 @@ class GroupReads:
         self._gathering: list[_Waiting] = []
         self._asked: list[_Waiting] = []
         self._under_way = False
+        #: Rings when the group is asked for once more; one for all that gather.
+        self._retry: Timer | None = None
 
     def read(self, done: DoneCallback, *, local: bool) -> None:
         waiting = _Waiting(done, local)
         at_ms = self._engine.now_ms + self._engine.config.read_timeout_ms
         waiting.deadline = self._engine.timers.schedule(at_ms, lambda: self._expire(waiting))
         self._gathering.append(waiting)
+        if self._retry is None:
+            self._ask()
+
+    def _ask_later(self) -> None:
+        if self._retry is None:
+            at_ms = self._engine.now_ms + self._engine.config.raft.retry_backoff_ms
+            self._retry = self._engine.timers.schedule(at_ms, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._retry = None
         self._ask()
 
     def _ask(self) -> None:
@@ -105,7 +117,7 @@ class GroupReads:
             # These arrived before the next question, so it may serve them too.
             self._gathering[:0] = alive
             if self._gathering:
-                self._engine.timers.schedule(self._engine.now_ms + self._engine.config.raft.retry_backoff_ms, self._ask)
+                self._ask_later()
             return
         for waiting in alive:
             self._complete(waiting, result)
@@ -129,10 +141,10 @@ class GroupReads:
         if high_watermark >= result.applied_offset:
             return self._finish(waiting, result)
         if partition.deleted:
-            # It was closed, and tells of no other. The group is asked for anew, until it is open again.
+            # It was closed, and tells of no other. The group is asked for anew, until it is open again: once for all that wait.
             waiting.stop_waiting = None
             self._gathering.append(waiting)
-            self._ask()
+            self._ask_later()
         return partition.deleted
 
     def _finish(self, waiting: _Waiting, result: ReadOffsetResult) -> bool:
