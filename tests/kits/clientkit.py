@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from kio.schema.errors import ErrorCode as KioError
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
@@ -145,9 +145,9 @@ class _Connection(asyncio.BufferedProtocol):
         self._hangs = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._node._transports.append(transport)
+        # That of uvloop is no subclass.
+        self._transport = cast(asyncio.Transport, transport)
+        self._node._transports.append(self._transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._decoder.get_buffer(sizehint)

@@ -14,8 +14,10 @@ PRODUCER = "raftlake.client.producer"
 LANES = "raftlake.client.lanes"
 SHARED = "raftlake.client.shared_work"
 KV = "raftlake.client.kv"
+ALARM = "raftlake.client.deadline"
 
 THREADS = ("unit/client/test_client_sync.py",)
+ALARMS = ("unit/client/test_client_deadline.py",)
 RECREATED = ("unit/client/test_client_recreated.py",)
 WORK = ("unit/client/test_client_shared_work.py",)
 DEADLINES = ("unit/client/test_client_shared_deadlines.py",)
@@ -121,29 +123,89 @@ CLOSED_MEANWHILE = (
         Edit(LOOP_THREAD, "if self.process_id != os.getpid():", "if False:"),
     ),
     mutant(
-        "lock-that-a-finalizer-cannot-take",
-        "the collector runs a finalizer at any time, also while a client makes its thread: both wait for ever",
+        "thread-is-made-under-a-lock",
+        "a finalizer of the program that runs in the new thread waits for the lock, and its maker for that thread",
         THREADS,
-        Edit(SYNC, "setdefault(os.getpid(), threading.RLock())", "setdefault(os.getpid(), threading.Lock())"),
+        Edit(
+            SYNC,
+            "        made = LoopThread(lambda: AsyncClient(self._bootstrap_servers, **self._settings))\n"
+            "        with self._lock:\n",
+            "        with self._lock:\n"
+            "            made = LoopThread(lambda: AsyncClient(self._bootstrap_servers, **self._settings))\n",
+        ),
         hangs=True,
     ),
     mutant(
         "client-closed-amid-its-first-call-goes-on",
         "its thread and its connections are left behind, and nobody can end them",
         THREADS,
-        Edit(SYNC, "if self._is_closed or self._of_this_process() is not None:", "if self._of_this_process() is not None:"),
+        Edit(SYNC, "if not self._is_closed and self._of_this_process() is None:", "if self._of_this_process() is None:"),
     ),
     mutant(
-        "thread-that-a-finalizer-made-is-forgotten",
+        "first-thread-of-a-client-is-forgotten",
         "it and its connections are left behind, and nobody can end them",
         THREADS,
-        Edit(SYNC, "if self._is_closed or self._of_this_process() is not None:", "if self._is_closed:"),
+        Edit(SYNC, "if not self._is_closed and self._of_this_process() is None:", "if not self._is_closed:"),
     ),
     mutant(
         "second-thread-of-a-client-is-left-behind",
         "it runs until the process ends",
         THREADS,
-        Edit(SYNC, "                made.stop()\n", ""),
+        Edit(SYNC, "        made.stop()\n", ""),
+    ),
+    mutant(
+        "alarm-asks-its-handle-for-the-time",
+        "uvloop's handle of a time that is over does not know it: an append that was told as failed was made",
+        ALARMS + DEADLINES,
+        Edit(ALARM, "if self._handle is None or at < self._at:", "if self._handle is None or at < self._handle.when():"),
+    ),
+    mutant(
+        "alarm-goes-off-early",
+        "uvloop rings half a millisecond before the time",
+        ALARMS,
+        Edit(ALARM, "        if loop.time() < self._at:\n", "        if False:\n"),
+    ),
+    mutant(
+        "alarm-keeps-its-first-time",
+        "a later batch with less time waits for the one before",
+        ALARMS + DEADLINES,
+        Edit(ALARM, "if self._handle is None or at < self._at:", "if self._handle is None:"),
+    ),
+    mutant(
+        "alarm-takes-its-last-time",
+        "an earlier batch with less time waits for the one behind it",
+        ALARMS,
+        Edit(ALARM, "if self._handle is None or at < self._at:", "if True:"),
+    ),
+    mutant(
+        "alarm-that-was-set-again-rings-twice",
+        "the first handle goes on",
+        ALARMS,
+        Edit(ALARM, "            self.cancel()\n            self._at = at\n", "            self._at = at\n"),
+    ),
+    mutant(
+        "alarm-that-rang-cannot-be-set-again",
+        "a batch of later waits for ever",
+        ALARMS,
+        Edit(ALARM, "        self._handle = None\n        self._ring()\n", "        self._ring()\n"),
+        hangs=True,
+    ),
+    mutant(
+        "shared-work-is-given-up-early",
+        "the loop ended the pause before the time: who has minutes left was told of a time that is over",
+        WORK,
+        Edit(
+            SHARED,
+            "            while not running.done():\n"
+            "                if deadline.is_over():\n                    raise TimeoutError\n",
+            "            if not running.done():\n",
+        ),
+        Edit(
+            SHARED,
+            "timeout=deadline.remaining_ms() / 1000)\n",
+            "timeout=deadline.remaining_ms() / 1000)\n"
+            "                if not running.done():\n                    raise TimeoutError\n",
+        ),
     ),
     mutant(
         "lock-of-the-parent-in-a-forked-child",
@@ -210,9 +272,7 @@ TOGETHER = (
         "batch-waits-for-the-time-of-another",
         "batches of one partition wait for the leader together, and each in its own time",
         DEADLINES,
-        Edit(
-            SENDER, "        self._timer = asyncio.get_running_loop().call_at(deadline.at, self._on_time)\n", "        return\n"
-        ),
+        Edit(SENDER, "            self._alarm.set(deadline.at)\n", "            pass\n"),
     ),
     mutant(
         "batches-end-with-the-time-of-the-first",
@@ -281,7 +341,25 @@ STRANGE_FRONTS = (
         "answer-awaited-for-as-long-as-it-drips",
         "the time limits of an HTTP client begin anew with each byte",
         STRANGERS,
-        Edit(KV, "asyncio.timeout(connect_s + attempt_s)", "asyncio.timeout(None)"),
+        Edit(KV, "first_at + len(body) / BYTES_PER_S_MIN", "first_at + len(body)"),
+    ),
+    mutant(
+        "large-answer-has-the-time-of-a-small-one",
+        "a page of values over a slow link was begun anew until the time was over",
+        STRANGERS,
+        Edit(KV, "first_at + len(body) / BYTES_PER_S_MIN", "first_at"),
+    ),
+    mutant(
+        "large-write-has-the-time-of-a-small-one",
+        "its outcome is unknown, though the node has it only in part",
+        STRANGERS,
+        Edit(KV, 'sending_s = min(len(arguments.get("content") or b"") / BYTES_PER_S_MIN, left_s)', "sending_s = 0.0"),
+    ),
+    mutant(
+        "answer-to-a-large-write-is-not-waited-for",
+        "what is written is in the system's buffers, and not at the node",
+        STRANGERS,
+        Edit(KV, "read=sending_s + attempt_s)", "read=attempt_s)"),
     ),
     mutant(
         "write-without-a-whole-answer-sent-again",

@@ -18,6 +18,7 @@ from typing import Any, cast
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.api_versions.v3.response import ApiVersionsResponse
 
+from raftlake.client.deadline import Alarm
 from raftlake.client.errors import Disconnected
 from raftlake.client.types import Address, ClientConfig
 from raftlake.errors import ErrorCode, RequestRejected, WireError
@@ -60,7 +61,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[_Pending] = deque()
         self._outgoing: list[bytes | bytearray | memoryview] = []
         self._correlation_id = 0
-        self._timer: asyncio.TimerHandle | None = None
+        #: Rings when a request that is under way may have overstayed its limit.
+        self._alarm = Alarm(self._check_deadlines)
         self._failure: Disconnected | None = None
         #: (lowest, highest) version of each API that the node offers.
         self.versions: Mapping[int, tuple[int, int]] = {}
@@ -99,11 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing += parts
         deadline = self._loop.time() + timeout_ms / 1000
         self._pending.append(_Pending(correlation_id, api_key, version, deadline, done))
-        if self._timer is None:
-            self._timer = self._loop.call_at(deadline, self._check_deadlines)
-        elif self._timer.when() > deadline:
-            self._timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._check_deadlines)
+        self._alarm.set(deadline)
 
     async def request(self, api_key: ApiKey, version: int, message: object, timeout_ms: float) -> Any:
         """Send and wait for the answer; raises Disconnected."""
@@ -177,21 +175,19 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(outgoing)
 
     def _check_deadlines(self) -> None:
-        self._timer = None
         if not self._pending:
             return
         earliest = min(pending.deadline for pending in self._pending)
         if earliest <= self._loop.time():
             self._end("the node did not answer in time")
         else:
-            self._timer = self._loop.call_at(earliest, self._check_deadlines)
+            self._alarm.set(earliest)
 
     def _end(self, reason: str) -> None:
         if self._failure is not None:
             return
         self._failure = Disconnected(str(self.address), reason, sent=True)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         if self._transport is not None:
             self._transport.abort()
         while self._pending:

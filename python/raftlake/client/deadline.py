@@ -1,9 +1,13 @@
-"""Time limits of one operation: a deadline on the loop's clock and the pauses between its attempts."""
+"""Time limits: a deadline on the loop's clock, the pauses between the attempts of an operation, and an alarm.
+
+uvloop rounds times to milliseconds: what waits for an instant may go on half a millisecond before it. Whoever is to act behind
+a deadline looks whether it is over."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 
 class Deadline:
@@ -55,3 +59,35 @@ class Backoff:
         if deadline is not None:
             pause_ms = min(pause_ms, deadline.remaining_ms())
         await asyncio.sleep(pause_ms / 1000)
+
+
+class Alarm:
+    """Calls `ring` once, at the earliest instant that it was set to, and not before."""
+
+    __slots__ = ("_at", "_handle", "_ring")
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        # uvloop's handle of a time that is over does not know its time.
+        self._at = 0.0
+        self._handle: asyncio.Handle | None = None
+
+    def set(self, at: float) -> None:
+        """`at` in seconds on the running loop's clock."""
+        if self._handle is None or at < self._at:
+            self.cancel()
+            self._at = at
+            self._handle = asyncio.get_running_loop().call_at(at, self._on_time)
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _on_time(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._at:
+            self._handle = loop.call_later(0.001, self._on_time)
+            return
+        self._handle = None
+        self._ring()

@@ -50,6 +50,8 @@ T = TypeVar("T")
 _JSON = {"content-type": "application/json"}
 #: A node sends at least a comment in this time while a watch is open.
 _WATCH_SILENCE_MS_MAX = 30_000
+#: A try with a large body, of the request or of the answer, has as much more time as the body takes at this rate.
+BYTES_PER_S_MIN = 1 << 17
 
 
 class AsyncKv:
@@ -292,11 +294,21 @@ class AsyncKv:
     async def _ask(self, method: str, url: str, deadline: Deadline, **arguments: Any) -> httpx.Response:
         """One try. TimeoutError proves nothing, as httpx.ReadTimeout."""
         config = self._cluster.config
-        attempt_s = min(config.attempt_timeout_ms, max(1.0, deadline.remaining_ms())) / 1000
+        left_s = max(0.001, deadline.remaining_ms() / 1000)
+        attempt_s = min(config.attempt_timeout_ms / 1000, left_s)
         connect_s = min(config.connect_timeout_ms / 1000, attempt_s)
-        # The limits of httpx begin anew with each piece of the answer. The connection is there when its own one is over.
-        async with asyncio.timeout(connect_s + attempt_s):
-            return await self._http.request(method, url, timeout=httpx.Timeout(attempt_s, connect=connect_s), **arguments)
+        sending_s = min(len(arguments.get("content") or b"") / BYTES_PER_S_MIN, left_s)
+        # What is written is in the system's buffers, and not at the node yet.
+        timeout = httpx.Timeout(attempt_s, connect=connect_s, read=sending_s + attempt_s)
+        body = bytearray()
+        # The limits of httpx begin anew with each piece. The connection is there when its own one is over.
+        async with asyncio.timeout(connect_s + sending_s + attempt_s) as limit:
+            first_at = limit.when() or 0.0
+            async with self._http.stream(method, url, timeout=timeout, **arguments) as answer:
+                async for piece in answer.aiter_raw():
+                    body += piece
+                    limit.reschedule(min(first_at + len(body) / BYTES_PER_S_MIN, max(first_at, deadline.at)))
+        return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(body), request=answer.request)
 
     # --- fronts ------------------------------------------------------------------------------------------------------
 

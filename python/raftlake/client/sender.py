@@ -21,7 +21,7 @@ from typing import Any
 
 from raftlake.client.cluster import Cluster
 from raftlake.client.connection import Connection
-from raftlake.client.deadline import Backoff, Deadline
+from raftlake.client.deadline import Alarm, Backoff, Deadline
 from raftlake.client.errors import Disconnected, closed_error
 from raftlake.client.lanes import Lane, ProducerId, ProducerIds, stamp_producer
 from raftlake.client.produce_answer import (
@@ -65,7 +65,7 @@ class PartitionSender:
         #: The longest time of those that the task works for.
         self._task_deadline: Deadline | None = None
         #: Rings when the first of those that wait has no time left.
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._on_time)
         self._backoff = Backoff(cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
         self._attempts = 0
         #: Since it was found, something failed that may be otherwise at another node.
@@ -91,7 +91,7 @@ class PartitionSender:
         self._waiting.append(pending)
         self._send_waiting()
         if self._waiting:
-            self._ring_by(deadline)
+            self._alarm.set(deadline.at)
         return outcome
 
     def close(self) -> None:
@@ -100,8 +100,7 @@ class PartitionSender:
         self._watch.close()
         if self._task is not None:
             self._task.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         self._fail_waiting(closed_error())
 
     # --- sending -----------------------------------------------------------------------------------------------------
@@ -335,20 +334,12 @@ class PartitionSender:
 
     # --- the time of those that wait ---------------------------------------------------------------------------------
 
-    def _ring_by(self, deadline: Deadline) -> None:
-        if self._timer is not None:
-            if self._timer.when() <= deadline.at:
-                return
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(deadline.at, self._on_time)
-
     def _ring_for_those_that_wait(self) -> None:
-        left = [pending.deadline for pending in self._waiting if not pending.deadline.is_over()]
+        left = [pending.deadline.at for pending in self._waiting if not pending.deadline.is_over()]
         if left:
-            self._ring_by(min(left, key=lambda deadline: deadline.at))
+            self._alarm.set(min(left))
 
     def _on_time(self) -> None:
-        self._timer = None
         self._end_what_is_over()
         self._send_waiting()
         self._ring_for_those_that_wait()

@@ -33,10 +33,11 @@ class SharedWork(Generic[K, T]):
         over before work ends that another caller began."""
         while (found := self._running.get(key)) is not None:
             running, its_deadline = found
-            # Waiting so ends neither the work, nor this caller where the work fails.
-            await asyncio.wait([running], timeout=deadline.remaining_ms() / 1000)
-            if not running.done():
-                raise TimeoutError
+            while not running.done():
+                if deadline.is_over():
+                    raise TimeoutError
+                # Waiting so ends neither the work, nor this caller where the work fails.
+                await asyncio.wait([running], timeout=deadline.remaining_ms() / 1000)
             if running.cancelled() or not isinstance(running.exception(), RaftlakeError):
                 return self._outcome(running)
             if deadline.is_over() or not its_deadline.is_over():

@@ -167,19 +167,17 @@ class Client:
         running = self._of_this_process()
         if running is not None:
             return running
+        if self._is_closed:
+            raise RuntimeError("this client is closed")
+        # No lock is held meanwhile: the collector may run a finalizer of the program, in either thread, that uses the client.
+        made = LoopThread(lambda: AsyncClient(self._bootstrap_servers, **self._settings))
         with self._lock:
-            if self._is_closed:
-                raise RuntimeError("this client is closed")
-            running = self._of_this_process()
-            if running is not None:
-                return running
-            made = LoopThread(lambda: AsyncClient(self._bootstrap_servers, **self._settings))
-            # The collector may have run a finalizer of the program meanwhile, which used or closed this client.
-            if self._is_closed or self._of_this_process() is not None:
-                made.stop()
-                return self._require_running()
-            self._running = made
-            return made
+            if not self._is_closed and self._of_this_process() is None:
+                self._running = made
+                return made
+        # Another call was faster.
+        made.stop()
+        return self._require_running()
 
 
 def _unpickled(kind: type[Client], bootstrap_servers: str | Sequence[str], settings: Mapping[str, Any]) -> Client:

@@ -140,3 +140,48 @@ def test_a_watch_gives_up_a_refusal_that_never_ends() -> None:
             await watch.aclose()  # type: ignore[attr-defined]
 
     kv_test(test, attempt_timeout_ms=300)
+
+
+# --- large bodies ----------------------------------------------------------------------------------------------------
+
+
+async def pause(seconds: float) -> None:
+    """As a slow link makes it."""
+    await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
+
+
+def test_a_large_answer_has_the_time_that_it_takes_on_a_slow_link() -> None:
+    """It came within the limits of each piece, and was given up as a whole, again and again."""
+    value = bytes(range(256)) * 4096
+
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b'HTTP/1.1 200 OK\r\nx-raftlake-offset: 8\r\netag: "5"\r\ncontent-length: %d\r\n\r\n' % len(value))
+        with contextlib.suppress(ConnectionError):
+            for begin in range(0, len(value), 1 << 16):
+                writer.write(value[begin : begin + (1 << 16)])
+                await writer.drain()
+                await pause(0.05)
+
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        one._answer = two._answer = slowly  # type: ignore[method-assign]
+        entry = await client.kv.get("k", timeout_ms=15_000)
+        assert entry is not None and (entry.value, entry.version) == (value, 5)
+
+    kv_test(test, attempt_timeout_ms=150)
+
+
+def test_a_large_write_has_the_time_that_it_takes_on_a_slow_link() -> None:
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+        await pause(0.1)
+        writer.write(b'HTTP/1.1 200 OK\r\nx-raftlake-offset: 8\r\netag: "5"\r\ncontent-length: 2\r\n\r\n{}')
+
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        one._answer = two._answer = slowly  # type: ignore[method-assign]
+        assert await client.kv.put("k", bytes(1 << 20), timeout_ms=15_000) == 5
+        with pytest.raises(UnknownOutcome):
+            await client.kv.put("k", b"small", timeout_ms=15_000)
+
+    kv_test(test, attempt_timeout_ms=40)

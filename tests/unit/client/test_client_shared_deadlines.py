@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import uvloop
 from kio.schema.errors import ErrorCode as KioError
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
 from kio.schema.types import ProducerId as KioProducerId
@@ -310,3 +311,26 @@ def test_an_operation_that_began_long_before_an_outage_ends_nobody_in_it() -> No
             assert asyncio.get_running_loop().time() - began_at >= 0.2
 
     outage_test(test, unreachable_timeout_ms=200, stall_check_ms=50)
+
+
+@pytest.mark.parametrize("second_ms", [0, 0.2, 300])
+def test_a_batch_that_has_no_time_left_costs_no_other_one_its_outcome(second_ms: float) -> None:
+    """On the loop of `Client`, whose handle of a time that is over does not know its time: the second caller got an error of
+    the loop, and its batch was appended later."""
+
+    async def test() -> None:
+        async with FakeQuorum(1) as quorum:
+            quorum.add_topic("t").partitions[0].leader_id = -1
+            async with AsyncClient(quorum.bootstrap) as client:
+                await client.partitions("t")
+                limits = (0, second_ms, 5000)
+                outcomes = [asyncio.create_task(client.append("t", b"%d" % n, timeout_ms=ms)) for n, ms in enumerate(limits)]
+                await asyncio.wait(outcomes[:2])
+                quorum.topics["t"].partitions[0].leader_id = 1
+                for refused in outcomes[:2]:
+                    assert isinstance(refused.exception(), RaftlakeError)
+                assert (await outcomes[2]).offset == 0
+                assert quorum.topics["t"].partitions[0].values() == [b"2"]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(test(), 20))

@@ -416,22 +416,35 @@ def test_a_finalizer_of_the_program_may_hand_work_over_while_work_is_handed_over
         assert isinstance(outcome, concurrent.futures.Future) and outcome.result(10)[0].offset == 0
 
 
+@pytest.mark.parametrize("in_loop", [False, True])
 @pytest.mark.parametrize("use", ["append", "close", "append and close"])
 def test_a_finalizer_of_the_program_may_use_the_client_that_makes_its_thread(
-    quorum: FakeQuorum, monkeypatch: pytest.MonkeyPatch, use: str
+    quorum: FakeQuorum, monkeypatch: pytest.MonkeyPatch, use: str, *, in_loop: bool
 ) -> None:
+    """The collector runs it in any thread, also in the one that is made."""
     client = Client(quorum.bootstrap)
     made: list[LoopThread] = []
 
+    def finalize() -> None:
+        if "append" in use:
+            client.append("t", "by the finalizer")
+        if "close" in use:
+            client.close()
+
     def make(make_client: Callable[[], AsyncClient]) -> LoopThread:
-        running = LoopThread(make_client)
-        made.append(running)
-        if running is made[0]:
-            if "append" in use:
-                client.append("t", "by the finalizer")
-            if "close" in use:
-                client.close()
-        return running
+        def begin() -> AsyncClient:
+            begun = make_client()
+            if in_loop and is_first:
+                finalize()
+            return begun
+
+        is_first = not made
+        made.append(None)  # type: ignore[arg-type]
+        place = len(made) - 1
+        made[place] = LoopThread(begin)
+        if is_first and not in_loop:
+            finalize()
+        return made[place]
 
     monkeypatch.setattr(sync, "LoopThread", make)
     outcome = Caller(lambda: client.append("t", "by the caller")).outcome()
@@ -441,6 +454,24 @@ def test_a_finalizer_of_the_program_may_use_the_client_that_makes_its_thread(
         assert isinstance(outcome, AppendResult) and outcome.offset == 1
         client.close()
     assert len(made) == (2 if "append" in use else 1)
+    assert not any(running._thread.is_alive() for running in made)
+
+
+def test_of_many_first_calls_one_thread_is_left(quorum: FakeQuorum, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[LoopThread] = []
+
+    def make(make_client: Callable[[], AsyncClient]) -> LoopThread:
+        together.wait(10)
+        made.append(LoopThread(make_client))
+        return made[-1]
+
+    together = threading.Barrier(4)
+    monkeypatch.setattr(sync, "LoopThread", make)
+    client = Client(quorum.bootstrap)
+    callers = [Caller(lambda: client.append("t", "x")) for _ in range(4)]
+    assert all(isinstance(caller.outcome(), AppendResult) for caller in callers)
+    assert len(made) == 4 and [running._thread.is_alive() for running in made].count(True) == 1
+    client.close()
     assert not any(running._thread.is_alive() for running in made)
 
 
