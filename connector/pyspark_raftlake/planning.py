@@ -208,9 +208,10 @@ class StreamPlanner:
         untold = set(topics_of(partition for partition in lost if partition not in begins))
         # The next look tells again of a topic whose beginning nobody tells yet. The query stays where it is until then.
         self._topic_ids |= {topic: recreated[topic] for topic in untold & recreated.keys()}
-        self._restarts = {partition: begin for partition, begin in begins.items() if partition.topic not in untold}
         held = {partition: start[partition] for partition in lost if partition.topic in untold}
-        return held | {partition: begin for partition, begin in self._restarts.items() if begin != start[partition]}
+        moved = {partition: begin for partition, begin in begins.items() if begin != start[partition]}
+        self._restarts = {partition: begin for partition, begin in moved.items() if partition.topic not in untold}
+        return held | self._restarts
 
     def _recreated_topics(self) -> dict[str, bytes]:
         """Those that have other ids than before, which are returned."""

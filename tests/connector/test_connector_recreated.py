@@ -327,6 +327,27 @@ def test_a_topic_created_again_before_the_first_batch_from_latest_is_read_from_i
     assert query.batch() + query.batch() == ["[0, 150) of t-0", "[0, 1) of t-1"]
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_an_empty_topic_created_again_before_the_first_batch_from_latest_is_read_also_where_that_is_replayed(
+    partitions: int,
+) -> None:
+    """The driver died before the first batch was committed. The new topic's records of that batch were passed over."""
+    quorum = FakeQuorum(t=partitions)
+    query = Query(quorum, startingOffsets="latest", failOnDataLoss="false")
+    query.planner.initial_offsets()
+    quorum.recreate("t")
+    quorum.set_bounds("t", *[(0, 50)] * partitions)
+    query.batch()
+    planned = query.end
+    assert planned is not None
+    quorum.set_bounds("t", *[(0, 80)] * partitions)
+    query.restart()
+    start = dict(query.planner.initial_offsets())
+    found = query.ranges(start, planned)
+    query.end = planned
+    assert found + query.batch() == [f"[0, 80) of t-{number}" for number in range(partitions)]
+
+
 def test_a_log_that_lost_its_end_before_the_first_batch_from_latest_is_read_from_its_beginning() -> None:
     """The other partition still marks the place."""
     quorum = FakeQuorum(t=2)

@@ -12,6 +12,7 @@ LOGS = ("log.KafkaLogsTest",)
 IDS = ("connector.read.TopicIdsTest",)
 CLUSTER = ("log.ClusterTest",)
 LAGS = ("connector.read.StreamPlannerLagTest",)
+PLANNER = ("connector.read.StreamPlannerTest",)
 VIEW = ("connector.read.LogViewTest",)
 ABORTED = ("connector.write.AbortedWriteTest",)
 DELETIONS = ("fs.LostDeletionsTest",)
@@ -20,6 +21,15 @@ ROWS = ("connector.write.RoutedRowTest",)
 STORE = ("state.StoreLogTest",)
 
 REVIEW_JAR_MUTANTS = (
+    # --- a stream's first batch ---
+    JvmMutant(
+        "topic-that-began-anew-where-the-query-stands-marks-no-place",
+        "a first batch that is replayed passes its records over",
+        "connector/read/StreamPlanner.java",
+        "without(initial.lateBound(), movedFrom(start))",
+        "without(initial.lateBound(), restarts.keySet())",
+        PLANNER,
+    ),
     # --- tables ---
     JvmMutant(
         "row-before-its-turn-is-passed-over",
@@ -171,7 +181,7 @@ REVIEW_JAR_MUTANTS = (
         "first-batch-from-latest-passes-over-a-new-topic",
         "rows of a topic that was created again amid the start of the query are skipped",
         "connector/read/StreamPlanner.java",
-        "without(initial.lateBound(), restarts.keySet())",
+        "without(initial.lateBound(), movedFrom(start))",
         "initial.lateBound()",
         LAGS,
     ),
@@ -291,8 +301,8 @@ REVIEW_JAR_MUTANTS = (
         "available-now-does-not-read-a-topic-at-whose-beginning-it-stands",
         "Spark takes a batch without news for the end of the query, and rows are left unread",
         "connector/read/StreamPlanner.java",
-        "if (!begin.equals(start.get(partition))) {",
-        "if (begin >= 0) {",
+        "movedFrom(start).forEach(",
+        "restarts.keySet().forEach(",
         LAGS,
     ),
     # --- files ---

@@ -138,6 +138,17 @@ NAMED = (
         Edit(PLANNING, "options, topic_ids, tables, wanted)", "options, view.topic_ids(), tables, wanted)"),
     ),
     mutant(
+        "topic-that-began-anew-where-the-query-stands-marks-no-place",
+        "a first batch that is replayed passes its records over",
+        RECREATED,
+        Edit(
+            PLANNING,
+            "for partition, begin in moved.items() if partition.topic not in untold}\n        return held | self._restarts\n",
+            "for partition, begin in begins.items() if partition.topic not in untold}\n"
+            "        return held | {each: begin for each, begin in moved.items() if each.topic not in untold}\n",
+        ),
+    ),
+    mutant(
         "first-batch-from-latest-passes-over-a-new-topic",
         "rows of a topic that was created again amid the start of the query are skipped",
         RECREATED,
@@ -219,7 +230,7 @@ ASKED = (
         "available-now-does-not-read-a-topic-at-whose-beginning-it-stands",
         "Spark takes a batch without news for the end of the query, and rows are left unread",
         LAGGING,
-        Edit(PLANNING, "self._restarts.items() if begin != start[partition]}", "self._restarts.items()}"),
+        Edit(PLANNING, "begins.items() if begin != start[partition]}", "begins.items()}"),
     ),
     mutant(
         "table-of-the-old-topic-is-taken-for-none",

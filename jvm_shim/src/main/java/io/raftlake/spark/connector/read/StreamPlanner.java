@@ -17,6 +17,7 @@ import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.function.LongSupplier;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.read.streaming.ReadAllAvailable;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
@@ -164,7 +165,7 @@ final class StreamPlanner {
         latest = endsFor(start, now);
         SortedMap<TopicPartition, Long> ends = new TreeMap<>(latest);
         if (isFirst && initial != null) {
-            for (TopicPartition partition : without(initial.lateBound(), restarts.keySet())) {
+            for (TopicPartition partition : without(initial.lateBound(), movedFrom(start))) {
                 if (ends.containsKey(partition) && initial.offsets().get(partition).equals(start.get(partition))) {
                     ends.put(partition, start.get(partition));
                     marksThePlace = true;
@@ -282,12 +283,14 @@ final class StreamPlanner {
             topicIds.computeIfPresent(topic, again::getOrDefault);
             lost.stream().filter(each -> each.topic().equals(topic)).forEach(each -> found.put(each, start.get(each)));
         }
-        restarts.forEach((partition, begin) -> {
-            if (!begin.equals(start.get(partition))) {
-                found.put(partition, begin);
-            }
-        });
+        movedFrom(start).forEach(partition -> found.put(partition, restarts.get(partition)));
         return found;
+    }
+
+    /** Those that begin anew elsewhere than where the query stands. */
+    private Set<TopicPartition> movedFrom(SortedMap<TopicPartition, Long> start) {
+        return restarts.keySet().stream()
+                .filter(each -> !restarts.get(each).equals(start.get(each))).collect(Collectors.toSet());
     }
 
     private static String changed(TopicPartition partition, long from, long to) {

@@ -90,6 +90,24 @@ class StreamPlannerTest extends PlannerKit {
     }
 
     @Test
+    void anEmptyTopicThatWasCreatedAgainBeforeTheFirstBatchMarksThePlaceToo() {
+        view.log(0, 0, 0);
+        plan("failOnDataLoss", "false");
+        assertEquals(at(0), planner.initialOffsets());
+        view.create("id-2");
+        view.log(0, 0, 50);
+        assertEquals(at(0), end(at(0)));
+        view.log(0, 0, 80);
+        // Spark replays the first batch after a restart: nothing of the new topic may be passed over by it.
+        plan();
+        assertEquals(at(80), planner.initialOffsets());
+        assertEquals(List.of(), ranges(at(80), at(0)));
+        nowMs += 1_000;
+        assertEquals(at(80), end(at(0)));
+        assertEquals(List.of("[0, 80) of t-0"), ranges(at(0), at(80)));
+    }
+
+    @Test
     void whatRetentionRemovedIsLostData() {
         view.log(0, 7, 10);
         plan("startingOffsets", "earliest");
