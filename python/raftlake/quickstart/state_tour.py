@@ -37,6 +37,7 @@ FILES_PREFIX = f"/fs/{PIPELINE}/{NAME}/"
 #: The batches after which driver 1 is killed, and driver 2 paused.
 KILL_AFTER_BATCH, PAUSE_AFTER_BATCH = 3, 7
 DRIVER_TIMEOUT_S = 300.0
+LAST_WORDS_S = 5.0
 PAGE = 10_000
 
 
@@ -90,6 +91,9 @@ class Driver:
         deadline = time.monotonic() + DRIVER_TIMEOUT_S
         while True:
             has_ended = self.process.poll() is not None
+            if has_ended:
+                # Its last words may not be read yet. Its JVM may hold the stream open for a while.
+                self._reader.join(LAST_WORDS_S)
             for told in self.of(event):
                 if is_wanted(told):
                     return told

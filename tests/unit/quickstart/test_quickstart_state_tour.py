@@ -6,6 +6,7 @@ import io
 import json
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -206,6 +207,30 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
 def test_events_are_awaited(driver: Driver) -> None:
     assert driver.await_event("batch", lambda told: told["number"] == 2)["number"] == 2
     assert driver.batches == [0, 1, 2]
+    driver.ask_for_the_end()
+    assert driver.await_event("statistics")["rows"] == []
+
+
+def test_the_last_words_of_a_driver_that_has_ended_count(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine they are read later than its end is seen."""
+    seen = threading.Event()
+    poll = driver.process.poll
+    events = driver.events
+
+    class Late(list[dict[str, Any]]):
+        def append(self, told: dict[str, Any]) -> None:
+            if told["event"] == "statistics":
+                assert seen.wait(30)
+            super().append(told)
+
+    def polled() -> int | None:
+        ended = driver.process.wait(30) if poll() is None else poll()
+        seen.set()
+        return ended
+
+    driver.await_event("batch", lambda told: told["number"] == 2)
+    driver.events = Late(events)
+    monkeypatch.setattr(driver.process, "poll", polled)
     driver.ask_for_the_end()
     assert driver.await_event("statistics")["rows"] == []
 
