@@ -31,6 +31,8 @@ def mutant(name: str, source: str, places: tuple[str, ...], *edits: Edit, hangs:
     return Mutant(name=name, source=source, edits=edits, by_tests=True, places=places, hangs=hangs)
 
 
+WRITES_LONG = "httpx.Timeout(attempt_s, connect=connect_s, write=sending_s + attempt_s)"
+READS_LONG = "httpx.Timeout(attempt_s, connect=connect_s, read=sending_s + attempt_s)"
 LEAVES = """        try:
             yield item
         except GeneratorExit:
@@ -359,7 +361,13 @@ STRANGE_FRONTS = (
         "answer-to-a-large-write-is-not-waited-for",
         "what is written is in the system's buffers, and not at the node",
         STRANGERS,
-        Edit(KV, "read=sending_s + attempt_s)", "read=attempt_s)"),
+        Edit(KV, "httpx.Timeout(sending_s + attempt_s, connect=connect_s)", WRITES_LONG),
+    ),
+    mutant(
+        "large-body-is-written-in-the-time-of-a-small-one",
+        "it is one piece, and the system's buffers take a part of it",
+        STRANGERS,
+        Edit(KV, "httpx.Timeout(sending_s + attempt_s, connect=connect_s)", READS_LONG),
     ),
     mutant(
         "write-without-a-whole-answer-sent-again",

@@ -298,8 +298,8 @@ class AsyncKv:
         attempt_s = min(config.attempt_timeout_ms / 1000, left_s)
         connect_s = min(config.connect_timeout_ms / 1000, attempt_s)
         sending_s = min(len(arguments.get("content") or b"") / BYTES_PER_S_MIN, left_s)
-        # What is written is in the system's buffers, and not at the node yet.
-        timeout = httpx.Timeout(attempt_s, connect=connect_s, read=sending_s + attempt_s)
+        # A body is written in one piece. What is written is in the system's buffers, and not at the node yet.
+        timeout = httpx.Timeout(sending_s + attempt_s, connect=connect_s)
         body = bytearray()
         # The limits of httpx begin anew with each piece. The connection is there when its own one is over.
         async with asyncio.timeout(connect_s + sending_s + attempt_s) as limit:
