@@ -7,12 +7,16 @@ idempotent producers (the last five batches of each), and per-node scripts that 
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
+from zlib import crc32
 
+import uvloop
 from kio.schema.errors import ErrorCode as KioError
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
 from kio.schema.types import ProducerId
@@ -35,9 +39,16 @@ from raftlake.wire.read_offset import (
 )
 
 
+def drawn_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's or asyncio's, by the test's name and the run's seed: `Client` runs on the former, `AsyncClient` on either."""
+    drawn = crc32(os.environ.get("PYTEST_CURRENT_TEST", "").encode()) ^ random.getrandbits(1)
+    return uvloop.new_event_loop() if drawn & 1 else asyncio.new_event_loop()
+
+
 def run(test: Coroutine[Any, Any, None]) -> None:
     """Run a test's coroutine; a client that hangs fails the test instead of stopping the run."""
-    asyncio.run(asyncio.wait_for(test, 30))
+    with asyncio.Runner(loop_factory=drawn_loop) as runner:
+        runner.run(asyncio.wait_for(test, 30))
 
 
 @dataclass
