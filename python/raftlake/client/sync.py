@@ -40,7 +40,8 @@ class Client:
         self._settings = settings
         #: Checked now, so that a wrong setting is refused here and not at the first call.
         self.config = ClientConfig(bootstrap=parse_servers(self._bootstrap_servers), **settings)
-        #: By process: a fork copies a lock as it is, perhaps held by a thread that the child does not have.
+        #: By process: a fork copies a lock as it is, perhaps held by a thread that the child does not have. A thread that holds
+        #: one may run a handler of a signal, or a finalizer, that closes the client.
         self._locks: dict[int, threading.RLock] = {}
         self._running: LoopThread | None = None
         self._is_closed = False
@@ -175,7 +176,7 @@ class Client:
             if not self._is_closed and self._of_this_process() is None:
                 self._running = made
                 return made
-        # Another call was faster.
+        # Another call was faster, or the client was closed.
         made.stop()
         return self._require_running()
 
