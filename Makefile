@@ -39,7 +39,7 @@ setup: $(READY) ## make .venv with everything in it, and install the system pack
 jar: $(READY) ## build the jar for Spark, where its sources changed; `make setup` does so too
 	@PYTHON=$(BIN)/python tools/build-jar
 
-quickstart: $(READY) ## the tour: a quorum, Spark, real data, a killed leader (under two minutes; ROWS=N for fewer rows)
+quickstart: $(READY) ## the tour: a quorum, Spark, real data, a killed leader (about two minutes; ROWS=N for fewer rows)
 	@$(BIN)/raftlake quickstart $(if $(ROWS),--rows $(ROWS))
 
 check: $(READY) ## lint, format, types, import contracts, fast tests; changes nothing

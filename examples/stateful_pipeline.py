@@ -30,10 +30,6 @@ with Client(servers) as client:
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.sql.shuffle.partitions", "2")
-builder = builder.config(
-    "spark.sql.streaming.stateStore.providerClass",
-    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-)
 spark = configure(builder, servers).getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 

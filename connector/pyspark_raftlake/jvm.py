@@ -28,6 +28,8 @@ _STATE = {
 }
 #: Whether real-time mode takes but the sinks and operators that Spark's own list names.
 REAL_TIME_SINKS_SETTING = "spark.sql.streaming.realTimeMode.allowlistCheck"
+#: What of the settings holds only where the user has chosen nothing: another provider of state is no mistake.
+DEFAULTS = frozenset({*_STATE, REAL_TIME_SINKS_SETTING})
 _DIRECTORY = Path(__file__).resolve().parent / "jars"
 #: How long a quorum is asked where its HTTP fronts are.
 _UNREACHABLE_TIMEOUT_MS = 5_000

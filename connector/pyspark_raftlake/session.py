@@ -11,10 +11,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from pyspark_raftlake.jvm import JARS_SETTING, checkpoint_settings, find_jar, http_servers, require_jar
+from pyspark_raftlake.jvm import DEFAULTS, JARS_SETTING, checkpoint_settings, find_jar, http_servers, require_jar
 from pyspark_raftlake.option_names import PUSHDOWN_SETTING, SERVERS_ENVIRONMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
 #: In front of the settings that Spark hands to Hadoop; those of a running session it hands over by their own names.
@@ -22,6 +24,10 @@ _OF_HADOOP = "spark.hadoop."
 #: Where Spark is told which Python its workers run.
 PYTHON_ENVIRONMENT = "PYSPARK_PYTHON"
 PYTHON_SETTING = "spark.pyspark.python"
+NO_JAR = (
+    "raftlake: the jar was not built here, so the connector in Python answers, and there is no raftlake:// and no table of a "
+    "topic; in a clone `make jar` builds it\n"
+)
 
 
 def configure(builder: SparkSession.Builder, quorum: str, http: str | None = None) -> SparkSession.Builder:
@@ -36,25 +42,29 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
 
     `raftlake://` becomes a file system for checkpoints, and `raftlake.<topic>` a table: the jar is added to `spark.jars`.
     `http` names the nodes' HTTP fronts, "host:port,host:port"; without it the quorum is asked for them, and RaftlakeError is
-    raised where it does not answer. A source tree whose jar was not built does without all of this; with `http` given, that is
-    a ConfigError. What was set is told on standard error.
+    raised where it does not answer. What the builder has for the state of queries, such as another `providerClass`, is kept. A
+    source tree whose jar was not built does without all of this; with `http` given, that is a ConfigError. What was set is told
+    on standard error, and so is a missing jar.
     """
     from raftlake.client.types import parse_servers
 
     parse_servers(quorum)
-    settings = {PUSHDOWN_SETTING: "true", **_python(builder)}
+    before: dict[str, str] = getattr(builder, "_options", {})
+    settings = {PUSHDOWN_SETTING: "true", **_python(before)}
     jar = find_jar() if http is None else require_jar()
     if jar is not None:
         if http is not None:
             parse_servers(http)
-        before = str(getattr(builder, "_options", {}).get(JARS_SETTING, ""))
-        settings |= checkpoint_settings(jar, quorum, http or http_servers(quorum), before)
+        of_jar = checkpoint_settings(jar, quorum, http or http_servers(quorum), str(before.get(JARS_SETTING, "")))
+        settings |= {name: value for name, value in of_jar.items() if name not in DEFAULTS or name not in before}
     # Nothing is set where the quorum does not answer.
     os.environ[SERVERS_ENVIRONMENT] = quorum
     for name, value in settings.items():
         builder = builder.config(name, value)
     told = "".join(f"\n  {name}={value}" for name, value in sorted(settings.items()))
     sys.stderr.write(f"raftlake: settings of this Spark session:{told}\n")
+    if jar is None:
+        sys.stderr.write(NO_JAR)
     return builder
 
 
@@ -81,9 +91,9 @@ def attach(spark: SparkSession, quorum: str, http: str | None = None) -> SparkSe
     return spark
 
 
-def _python(builder: SparkSession.Builder) -> dict[str, str]:
+def _python(before: Mapping[str, str]) -> dict[str, str]:
     """Name the Python of the workers where nobody has: the JVM reads the environment, other machines the setting."""
-    if os.environ.get(PYTHON_ENVIRONMENT) or getattr(builder, "_options", {}).get(PYTHON_SETTING) or not sys.executable:
+    if os.environ.get(PYTHON_ENVIRONMENT) or before.get(PYTHON_SETTING) or not sys.executable:
         return {}
     os.environ[PYTHON_ENVIRONMENT] = sys.executable
     return {PYTHON_SETTING: sys.executable}

@@ -85,6 +85,41 @@ def test_configure_makes_checkpoints_possible(
         session.configure(builder, "h:1", http="nonsense")
 
 
+def test_configure_keeps_what_the_user_chose_for_state(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jar: Path
+) -> None:
+    monkeypatch.setattr(session, "require_jar", lambda: jar)
+    monkeypatch.setenv("RAFTLAKE_BOOTSTRAP_SERVERS", "")
+    chosen = {
+        "spark.sql.streaming.stateStore.providerClass": "org.example.Provider",
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
+        "spark.sql.streaming.realTimeMode.allowlistCheck": "true",
+    }
+    other = {"spark.hadoop.raftlake.http.servers": "gone:1", "spark.sql.catalog.raftlake": "org.example.Catalog"}
+    builder: Any = Builder(**chosen, **other)
+    session.configure(builder, "h:1", http="h:8")
+    assert {name: builder._options[name] for name in chosen} == chosen
+    told = capsys.readouterr().err
+    assert not any(name in told for name in chosen)
+    # What the quorum decides is set anew.
+    assert builder._options["spark.hadoop.raftlake.http.servers"] == "h:8"
+    assert builder._options["spark.sql.catalog.raftlake"] == "io.raftlake.spark.connector.RaftlakeCatalog"
+    assert builder._options["spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"] == "true"
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+def test_configure_tells_of_a_missing_jar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jar: Path, is_built: bool
+) -> None:
+    monkeypatch.setattr(session, "find_jar", lambda: jar if is_built else None)
+    monkeypatch.setattr(session, "http_servers", lambda quorum: "h:8")
+    monkeypatch.setenv("RAFTLAKE_BOOTSTRAP_SERVERS", "")
+    builder: Any = Builder()
+    session.configure(builder, "h:1")
+    assert ("make jar" in capsys.readouterr().err) is not is_built
+    assert ("spark.sql.catalog.raftlake" in builder._options) is is_built
+
+
 class Live:
     """A running session: what was set, and what was run in SQL."""
 

@@ -43,7 +43,11 @@ Source = Annotated[str, typer.Argument(metavar="FROM", help="Like raftlake://ord
 Target = Annotated[str, typer.Argument(metavar="TO", help="A new place, like raftlake://orders/trial.")]
 BaseUri = Annotated[
     str | None,
-    typer.Option("--base-uri", metavar="file:/DIR", help="Where large files go (default: into the quorum)."),
+    typer.Option(
+        "--base-uri",
+        metavar="file:/DIR",
+        help="Where large files go (default: into the quorum; of a fork, beside those of the source).",
+    ),
 ]
 _PROGRESS_SECONDS = 1.0
 #: Offsets are cut to so many characters in a table; --json shows them whole.

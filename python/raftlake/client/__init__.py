@@ -40,7 +40,15 @@ Invariants:
 from __future__ import annotations
 
 from raftlake.client.aio import AsyncClient
-from raftlake.client.errors import KvConflict, NoReachableNode, NoRoom, OffsetOutOfRange, QueryMissing, RangeTooLarge
+from raftlake.client.errors import (
+    Disconnected,
+    KvConflict,
+    NoReachableNode,
+    NoRoom,
+    OffsetOutOfRange,
+    QueryMissing,
+    RangeTooLarge,
+)
 from raftlake.client.producer import AsyncProducer
 from raftlake.client.sync import Client, Producer, TransactionalProducer
 from raftlake.client.types import (
@@ -89,6 +97,7 @@ __all__ = [
     "ClusterDescription",
     "Delete",
     "DeletePrefix",
+    "Disconnected",
     "EndTxn",
     "FetchedBytes",
     "HangingTransaction",

@@ -1,4 +1,4 @@
-"""`raftlake quickstart`: the whole road on real data, in under two minutes, with a leader killed on the way.
+"""`raftlake quickstart`: the whole road on real data, in about two minutes, with a leader killed on the way.
 
 Starts a quorum of three processes, writes the flights through the Spark sink, streams statistics out of the Spark source,
 kills the leader in the middle with SIGKILL, starts it again, and compares the result with the same statistics computed by
