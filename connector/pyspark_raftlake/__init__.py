@@ -23,6 +23,7 @@ Reading order:
 - `ledger`: owners and batches of sinks in the quorum, and the one command that commits a batch.
 - `writer`, `partitioner`: on an executor, Arrow record batches into the log; the partition of each row.
 - `foreach`, `patience`: the same guarantee within `foreachBatch`; outages of the quorum.
+- `active_query`: the query of `foreachBatch`, as Spark has it.
 - `connections`, `worker_memory`: one client for each quorum and process; the garbage collector of a Python worker.
 - `errors`, `cause_first`: every error of the connector, worded in one place; its cause in front of the stack.
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark_raftlake.active_query import ActiveQuery
 from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import SinkFailed
 from pyspark_raftlake.ledger import Ledger, wall_ms
@@ -59,7 +60,8 @@ def txn_options(batch_id: int, query: str, name: str = "") -> dict[str, str]:
 
 def foreach_batch(function: Function, quorum: str | None = None) -> Callable[[DataFrame, int], None]:
     """`function(rows, batch_id, batch)` for `writeStream.foreachBatch`. `quorum` is "host:port,host:port", by default that of
-    `configure`. Spark repeats a batch after a failure: what `batch` has marked as done is not done again.
+    `configure`. Spark repeats a batch after a failure: what `batch` has marked as done is not done again. The function need not
+    read the rows: where the query has state, they are read behind it.
 
     SinkFenced, before the function is called, where a newer run of the query has begun a batch.
     """
@@ -67,14 +69,17 @@ def foreach_batch(function: Function, quorum: str | None = None) -> Callable[[Da
 
     def call(rows: DataFrame, batch_id: int) -> None:
         context = rows.sparkSession.sparkContext
-        query, run = context.getLocalProperty(QUERY_ID), context.getLocalProperty(RUN_ID)
-        if not query or not run:
+        query, group = context.getLocalProperty(QUERY_ID), context.getLocalProperty(RUN_ID)
+        if not query or not group:
             raise SinkFailed("foreach_batch works within a streaming query: writeStream.foreachBatch(foreach_batch(function))")
+        active = ActiveQuery(rows.sparkSession, query)
+        run = active.run() or group
         process = context._jvm
         pid = int(process.java.lang.ProcessHandle.current().pid()) if process is not None else 0
         driver = Driver(host=socket.gethostname(), pid=pid)
         Ledger(client_of(found), found.patience.total_ms).enter(query, run, query, driver)
         function(rows, batch_id, Batch(query=query, run=run, number=batch_id, quorum=found))
+        active.read_unread(rows)
 
     return call
 

@@ -316,7 +316,8 @@ def plan_batch_query(
     end = resolve_end(view, options.ending, options)
     ranges: list[OffsetRange] = []
     for partition, until in sorted(end.items()):
-        begin = start[partition]
+        # One that has come between both looks has nothing to read yet.
+        begin = start.get(partition, until)
         if until < begin:
             if until >= view.earliest([partition]).get(partition, begin):
                 raise errors.end_before_start(partition, begin, until)

@@ -1,8 +1,8 @@
 """One task of a write, on an executor: its rows under a transaction of its own.
 
 A task of an app first makes its run the owner, or is told that another one is. A batch that is visible already is not written
-again, and its rows are not asked for. An attempt that fails aborts its transaction. One that is killed cannot, and leaves that
-to the driver.
+again. A streaming query reads its rows all the same: state commits at their end. An attempt that fails aborts its transaction.
+One that is killed cannot, and leaves that to the driver.
 """
 
 from __future__ import annotations
@@ -68,6 +68,9 @@ def write_app_task(
     settle()
     standing = Ledger(client, options.quorum.patience.total_ms).enter(place.app, place.run, place.query, driver)
     if standing.last_batch >= place.batch:
+        if place.query:
+            for _ in batches:
+                pass
         return Written(standing=standing)
     partition, attempt = _task()
     name = keys.app_transactional_id(place.app, standing.generation, partition, attempt)

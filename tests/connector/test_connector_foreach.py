@@ -43,6 +43,29 @@ def rows_of(query: str | None, run: str | None) -> Any:
     return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
 
 
+class Active:
+    """What Spark tells of a query: the run, or nothing; and whether rows of a batch were read behind the function."""
+
+    run_id: str | None = None
+    read: list[Any] = []
+
+    def __init__(self, session: Any, query: str) -> None:
+        assert session.sparkContext.getLocalProperty("sql.streaming.queryId") == query
+
+    def run(self) -> str | None:
+        return self.run_id
+
+    def read_unread(self, rows: Any) -> None:
+        self.read.append(rows)
+
+
+@pytest.fixture(autouse=True)
+def active(monkeypatch: pytest.MonkeyPatch) -> type[Active]:
+    made = type("Active", (Active,), {"read": []})
+    monkeypatch.setattr(foreach, "ActiveQuery", made)
+    return made
+
+
 def once(number: int, name: str = "mail") -> Once:
     return Once(quorum=quorum_of("a:1"), app="q", name=name, batch=number)
 
@@ -57,6 +80,18 @@ def test_a_function_is_told_its_batch(space: Keys) -> None:
     assert txn_options(3, "app") == {"txnAppId": "app", "txnVersion": "3"}
     owner = keys.decode_owner(space.entries[keys.owner_key("query-1")][0])
     assert (owner.run, owner.pid) == ("run-1", os.getpid())
+
+
+def test_the_run_is_the_one_that_spark_has_and_its_rows_are_read_behind_the_function(space: Keys, active: type[Active]) -> None:
+    """A function may choose another job group, which stays for the batches behind."""
+    active.run_id = "run-1"
+    seen: list[tuple[str, int]] = []
+    call = foreach_batch(lambda rows, batch_id, batch: seen.append((batch.run, len(active.read))), "a:1")
+    for group in ("run-1", "nightly totals"):
+        call(rows_of("query-1", group), 7)
+    assert seen == [("run-1", 0), ("run-1", 1)]
+    assert len(active.read) == 2
+    assert keys.decode_owner(space.entries[keys.owner_key("query-1")][0]).run == "run-1"
 
 
 def test_a_run_that_was_replaced_is_refused_before_the_function(space: Keys) -> None:

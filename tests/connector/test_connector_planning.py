@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows, ReadMinRows
@@ -292,6 +293,20 @@ def test_large_ranges_are_spread_over_the_nodes_and_small_ones_are_read_from_the
 def test_a_batch_query_without_data_has_no_tasks() -> None:
     options = options_of().for_batch()
     assert plan_batch_query(view_of(FakeQuorum(t=2), options), options) == []
+
+
+def test_a_partition_that_comes_between_both_looks_has_nothing_yet(quorum: FakeQuorum, monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum.told["t"] = 1
+    ask = quorum.list_offsets
+
+    def grow(*what: Any, **how: Any) -> Any:
+        quorum.told.clear()
+        return ask(*what, **how)
+
+    monkeypatch.setattr(quorum, "list_offsets", grow)
+    batch = options_of().for_batch()
+    assert [str(task.range) for task in plan_batch_query(view_of(quorum, batch), batch)] == ["[0, 100) of t-0"]
+    assert not quorum.told
 
 
 def test_a_batch_query_whose_end_lies_before_its_start(quorum: FakeQuorum) -> None:

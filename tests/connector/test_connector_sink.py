@@ -112,12 +112,9 @@ def test_a_batch_that_is_visible_is_not_written_again(quorum: FakeQuorum, task: 
     for run in ("run-1", "run-2"):
         task.of_stream(0, run=run)
 
-        def untouched() -> Iterator[Any]:
-            raise AssertionError("the rows of a batch that is visible are not asked for")
-            yield
-
-        again = sent(stream().write(untouched()))
+        again = sent(stream().write(left := rows(b"a", b"b")))
         assert again.rows == 0
+        assert not list(left), "the state of the query commits at the end of the rows"
         stream().commit([again], 0)
     assert appended(quorum) == [b"a"]
     assert batch_of(quorum)["run"] == "run-1"
@@ -264,6 +261,19 @@ def test_a_batch_write_of_an_app_happens_once(quorum: FakeQuorum, task: Task) ->
     writer.commit([sent(writer.write(rows(b"b")))])
     assert sorted(quorum.keys.states().values()).count("Committed") == 2
     assert not [key for key in quorum.keys.entries if key.startswith(keys.JOBS)]
+
+
+@pytest.mark.parametrize("is_of_stream", [True, False])
+def test_the_rows_of_a_write_that_happened_are_read_for_the_state_of_a_query(
+    quorum: FakeQuorum, task: Task, is_of_stream: bool
+) -> None:
+    if is_of_stream:
+        task.of_stream(7)
+    for _ in range(2):
+        writer = BatchWriter(options(txnAppId="app", txnVersion="7"), SCHEMA, overwrite=False)
+        writer.commit([sent(writer.write(left := rows(b"a")))])
+    assert appended(quorum) == [b"a"]
+    assert bool(list(left)) is not is_of_stream
 
 
 def test_within_foreach_batch_the_run_is_that_of_the_query(quorum: FakeQuorum, task: Task) -> None:

@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectorkit import JAVA, PYTHON, QUERY_TIMEOUT_S, Connector
+from pyspark_raftlake import foreach_batch
 from pyspark_raftlake.ledger import Ledger
 from raftlake.client import NewRecord
 from raftlake.client import sink_keys as keys
 from raftlake.client.partitioner import murmur2
+from sparkkit import STOCK_PROVIDER
 from waitkit import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from pyspark_raftlake.foreach import Batch
     from raftlake import Client
 
 pytestmark = pytest.mark.spark
@@ -332,6 +335,61 @@ def test_a_batch_that_spark_repeats_is_not_written_again(
     client.kv.put(keys.batch_key(query), json.dumps({**json.loads(batch.value), "is_replanned": True}).encode())
     with pytest.raises(Exception, match=rf"is visible already, and Spark writes it anew .*raftlake sinks forget {query}"):
         copy(connector, source, target, checkpoint)
+
+
+@pytest.fixture
+def ids_of_state(connector: Connector) -> Iterator[None]:
+    """The commit log names the state of each batch, as in a session of `configure`."""
+    settings = {
+        "providerClass": STOCK_PROVIDER,
+        "rocksdb.changelogCheckpointing.enabled": "true",
+        "checkpointFormatVersion": "2",
+    }
+    conf = connector.spark.conf
+    for name, value in settings.items():
+        conf.set(f"spark.sql.streaming.stateStore.{name}", value)
+    yield
+    for name in settings:
+        conf.unset(f"spark.sql.streaming.stateStore.{name}")
+
+
+@pytest.mark.parametrize("shape", ["duplicates", "foreachBatch"])
+def test_a_batch_that_spark_repeats_brings_its_state_along(
+    connector: Connector, ids_of_state: None, topic: Topic, tmp_path: Path, shape: str
+) -> None:
+    """Spark ends a query whose state is not committed. State commits at the end of its rows, which a sink that has the batch
+    does not need."""
+    target = topic(1)
+    lines = tmp_path / "lines"
+    lines.mkdir()
+
+    def run() -> None:
+        rows = connector.spark.readStream.text(str(lines)).dropDuplicates(["value"])
+        if shape == "foreachBatch":
+            writer = rows.writeStream.foreachBatch(foreach_batch(once, connector.servers))
+        else:
+            writer = rows.writeStream.format(connector.format).option("topic", target)
+            writer = writer.option("kafka.bootstrap.servers", connector.servers)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        assert query.awaitTermination(QUERY_TIMEOUT_S), "the query has not ended"
+
+    def once(rows: DataFrame, _: int, batch: Batch) -> None:
+        """As a sink that reads no row of a batch that it has, Delta's for one."""
+        with batch.once("sink") as is_first:
+            if is_first:
+                save(connector, rows, target)
+
+    (lines / "0").write_text("a\nb\n")
+    run()
+    more = [str(number) for number in range(100)]
+    (lines / "1").write_text("".join(f"{line}\n" for line in ["b", "c", *more]))
+    run()
+    for name in ("1", ".1.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+    run()
+    (lines / "2").write_text("c\nd\n")
+    run()
+    assert values(connector, target) == sorted(["a", "b", "c", "d", *more])
 
 
 def test_a_stream_that_was_replaced_is_told_by_whom(connector: Connector, client: Client, topic: Topic, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tests.jvm_mutants.catalogue_owner import OWNER_MUTANTS
 from tests.jvm_mutants.catalogue_plans import PLANS_MUTANTS
 from tests.jvm_mutants.catalogue_realtime import REAL_TIME_MUTANTS
 from tests.jvm_mutants.catalogue_review_jar import REVIEW_JAR_MUTANTS
+from tests.jvm_mutants.catalogue_runs import RUNS_MUTANTS
 from tests.jvm_mutants.catalogue_sink import SINK_MUTANTS
 from tests.jvm_mutants.catalogue_source import SOURCE_MUTANTS
 from tests.jvm_mutants.catalogue_standby import STANDBY_MUTANTS
@@ -38,6 +39,7 @@ ALL = (
     *PLANS_MUTANTS,
     *REAL_TIME_MUTANTS,
     *REVIEW_JAR_MUTANTS,
+    *RUNS_MUTANTS,
     *SINK_MUTANTS,
     *SOURCE_MUTANTS,
     *STANDBY_MUTANTS,

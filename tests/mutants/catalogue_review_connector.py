@@ -1,5 +1,5 @@
 """Planted bugs in what a query believes: of a node that lags, of a topic that was created again, of a log that ends too early.
-And in which transactions are those of an app."""
+In which transactions are those of an app, and in batches that come again."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ LOST = ("connector/test_connector_data_loss.py",)
 READ = ("connector/test_connector_reader.py",)
 SWEPT = ("connector/test_connector_ledger.py",)
 SHOWN = ("unit/cli/test_cli_sink_facts.py",)
+SINK = ("connector/test_connector_sink.py",)
+FOREACH = ("connector/test_connector_foreach.py",)
+ACTIVE = ("connector/test_connector_active_query.py",)
+CONFIGURED = ("connector/test_connector_jvm.py",)
 
 
 def mutant(name: str, source: str, places: tuple[str, ...], *edits: Edit) -> Mutant:
@@ -336,4 +340,77 @@ NAMES = (
     ),
 )
 
-REVIEW_CONNECTOR = (*PLANNED, *NAMED, *ASKED, *READING, *NAMES)
+AGAIN = (
+    mutant(
+        "rows-of-a-batch-that-is-visible-are-not-read-in-python",
+        "a query with state that was killed behind its sink's commit never starts again",
+        SINK,
+        Edit("pyspark_raftlake.sink_task", "        if place.query:\n", "        if False:\n"),
+    ),
+    mutant(
+        "rows-of-a-write-that-happened-are-read-for-nobody-in-python",
+        "a batch write of an app that comes again takes as long as the first",
+        SINK,
+        Edit("pyspark_raftlake.sink_task", "        if place.query:\n", "        if True:\n"),
+    ),
+    mutant(
+        "state-that-a-function-leaves-is-not-read",
+        "a query whose function leaves a batch out never starts again",
+        FOREACH,
+        Edit("pyspark_raftlake.foreach", "        active.read_unread(rows)\n", ""),
+    ),
+    mutant(
+        "job-group-of-a-user-is-the-run-of-foreach-batch",
+        "two drivers whose functions choose one group are not told apart",
+        FOREACH,
+        Edit("pyspark_raftlake.foreach", "active.run() or group", "group"),
+    ),
+    mutant(
+        "partition-that-was-read-twice-counts-for-two",
+        "a function that looks twice whether there are rows ends its query",
+        ACTIVE,
+        Edit(
+            "pyspark_raftlake.active_query",
+            "len(_committed(node)) <",
+            "node.checkpointInfoAccumulator().value().size() <",
+        ),
+    ),
+    mutant(
+        "first-operator-alone-is-asked-for-its-state",
+        "the same for queries with two operators with state",
+        ACTIVE,
+        Edit("pyspark_raftlake.active_query", "for index in range(children.size())", "for index in range(0)"),
+    ),
+    mutant(
+        "state-without-ids-is-read-twice",
+        "each batch that a function leaves out is computed for nothing",
+        ACTIVE,
+        Edit("pyspark_raftlake.active_query", "if has_ids and self", "if self"),
+    ),
+    mutant(
+        "partition-that-comes-amid-a-plan-has-no-start",
+        "a batch query over a topic that grows ends with a KeyError",
+        ("connector/test_connector_planning.py",),
+        Edit(PLANNING, "start.get(partition, until)", "start[partition]"),
+    ),
+    mutant(
+        "partition-that-comes-amid-a-plan-is-read-in-part",
+        "a batch query reads what came behind its start",
+        ("connector/test_connector_planning.py",),
+        Edit(PLANNING, "start.get(partition, until)", "start.get(partition, 0)"),
+    ),
+    mutant(
+        "configure-overrides-what-the-user-chose",
+        "transformWithState cannot be used in a session of configure",
+        CONFIGURED,
+        Edit("pyspark_raftlake.session", "if name not in DEFAULTS or name not in before", ""),
+    ),
+    mutant(
+        "configure-keeps-the-quorum-of-before",
+        "a session asks the nodes of another quorum",
+        CONFIGURED,
+        Edit("pyspark_raftlake.session", "if name not in DEFAULTS or name not in before", "if name not in before"),
+    ),
+)
+
+REVIEW_CONNECTOR = (*AGAIN, *PLANNED, *NAMED, *ASKED, *READING, *NAMES)

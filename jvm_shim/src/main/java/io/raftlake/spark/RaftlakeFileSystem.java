@@ -6,11 +6,14 @@ import io.raftlake.spark.fs.QuorumFiles;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.quorum.HttpKeySpace;
 import io.raftlake.spark.quorum.KeySpace;
+import io.raftlake.spark.quorum.Servers;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.URI;
+import java.util.Collections;
 import java.util.EnumSet;
+import java.util.List;
 import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CommonPathCapabilities;
@@ -23,6 +26,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.FileUtil;
 import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathIOException;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
 
@@ -46,6 +50,23 @@ public class RaftlakeFileSystem extends FileSystem {
     private URI uri;
     private Path workingDirectory;
     private QuorumFiles files;
+    private List<String> servers;
+
+    /**
+     * That of a path. Hadoop keeps one for each pipeline and user in a process, with the settings of the first who asked: an
+     * IOException where {@code conf} names another quorum by now.
+     */
+    public static RaftlakeFileSystem of(Path path, Configuration conf) throws IOException {
+        RaftlakeFileSystem found = (RaftlakeFileSystem) path.getFileSystem(conf);
+        String setting = conf.get(Servers.SETTING);
+        List<String> named = setting == null ? found.servers : Servers.parse(setting);
+        if (Collections.disjoint(named, found.servers)) {
+            throw new PathIOException(path.toString(), "this process asks " + String.join(",", found.servers) + " for its files, "
+                    + "and " + Servers.SETTING + " names " + String.join(",", named) + " now. Hadoop keeps the first quorum of a "
+                    + "pipeline: start the Spark application again, or keep the checkpoint under another pipeline's name");
+        }
+        return found;
+    }
 
     @Override
     public void initialize(URI given, Configuration conf) throws IOException {
@@ -54,6 +75,7 @@ public class RaftlakeFileSystem extends FileSystem {
         super.initialize(name, conf);
         setConf(conf);
         FsSettings settings = FsSettings.of(conf);
+        servers = settings.servers();
         files = QuorumFiles.open(name.getAuthority(), settings, keySpace(settings), logs(settings), conf, statistics);
         uri = URI.create(SCHEME + "://" + name.getAuthority());
         workingDirectory = new Path(uri + "/");

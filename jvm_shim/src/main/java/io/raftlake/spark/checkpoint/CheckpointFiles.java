@@ -14,6 +14,7 @@ import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathFilter;
+import org.apache.hadoop.fs.PathIOException;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
 
@@ -43,7 +44,7 @@ public final class CheckpointFiles implements CheckpointFileManager {
     }
 
     CheckpointFiles(Path path, Configuration conf, Run.Finder runs) throws IOException {
-        this.fileSystem = (RaftlakeFileSystem) path.getFileSystem(withThisJar(conf));
+        this.fileSystem = RaftlakeFileSystem.of(path, withThisJar(conf));
         this.path = fileSystem.makeQualified(path);
         this.conf = conf;
         this.runs = runs;
@@ -80,11 +81,26 @@ public final class CheckpointFiles implements CheckpointFileManager {
         }
         QuorumFiles files = fileSystem.files();
         Optional<CheckpointRoot> root = CheckpointRoot.of(files, path);
-        if (root.isEmpty() || run.get().isOfDriver() && !root.get().query().equals(run.get().query())) {
+        if (root.isEmpty()) {
+            return null;
+        }
+        if (run.get().isOfDriver() && !root.get().query().equals(run.get().query())) {
+            requireNotChanged(root.get());
             return null;
         }
         Ownership ownership = Ownership.of(files.space(), root.get(), run.get());
         return new Fenced(files.fenced(ownership), ownership);
+    }
+
+    /**
+     * Spark has read {@code metadata} before the thread of the run begins. A command that changes the checkpoint meanwhile, as
+     * `raftlake checkpoints rewind` does, is not to find a run that goes on unfenced behind it.
+     */
+    private static void requireNotChanged(CheckpointRoot root) throws PathIOException {
+        if (root.isBeingChanged()) {
+            throw new PathIOException(root.path().toString(), "a command is changing this checkpoint (" + root.query()
+                    + "), and nothing was read or written. Start the query again behind it");
+        }
     }
 
     /** What is known of a directory without asking: nothing before the manager is fenced. */

@@ -15,6 +15,10 @@ import org.apache.hadoop.fs.Path;
  */
 record CheckpointRoot(Path path, String query) {
     static final String FILE = "metadata";
+
+    /** What {@code raftlake checkpoints} puts in the place of the id while it changes a checkpoint begins so. */
+    private static final String MARKED = "broken off: ";
+
     private static final ObjectMapper MAPPER = new ObjectMapper();
 
     /** The checkpoint that {@code path} is, or lies in. Nothing where it is in none, as the output of a file sink. */
@@ -26,6 +30,11 @@ record CheckpointRoot(Path path, String query) {
             }
         }
         return Optional.empty();
+    }
+
+    /** Whether a command is changing it, or was broken off. */
+    boolean isBeingChanged() {
+        return query.startsWith(MARKED);
     }
 
     /** The query id in a file of metadata; null where there is none. */

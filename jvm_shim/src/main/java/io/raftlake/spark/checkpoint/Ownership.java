@@ -41,7 +41,7 @@ final class Ownership implements Fence {
     /** The directory of those into which the driver writes for one source each, some of them a file for each batch. */
     private static final String SOURCES = "sources";
 
-    private static final Map<String, Ownership> OF_THIS_PROCESS = new ConcurrentHashMap<>();
+    private static final OwnershipsOfProcess OF_PROCESS = new OwnershipsOfProcess();
 
     private final KeySpace space;
     private final CheckpointRoot root;
@@ -63,10 +63,12 @@ final class Ownership implements Fence {
 
     /** The one of this process, so that a run takes a checkpoint once, whatever opens files for it. */
     static Ownership of(KeySpace space, CheckpointRoot root, Run run) throws IOException {
-        Ownership mine = new Ownership(space, root, run);
-        String what = String.join(" ", space.describe(), run.id(), run.isOfDriver() ? "driver" : "tasks", mine.key);
-        Ownership before = OF_THIS_PROCESS.putIfAbsent(what, mine);
-        return before == null ? mine : before;
+        return OF_PROCESS.known(space.describe(), run, new Ownership(space, root, run));
+    }
+
+    /** The checkpoint, by its owner key. */
+    String key() {
+        return key;
     }
 
     static String key(Path root) throws IOException {

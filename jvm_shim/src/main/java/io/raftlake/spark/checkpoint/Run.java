@@ -1,5 +1,6 @@
 package io.raftlake.spark.checkpoint;
 
+import io.raftlake.spark.query.QueryRun;
 import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkContext;
@@ -11,18 +12,12 @@ import scala.Option;
  * A run of a streaming query. In the driver, {@code query} is the id that the query keeps over its runs; in tasks it is null,
  * since Spark tells them the run alone.
  *
- * <p>How Spark 4.2 tells: StreamExecution makes the run id the job group of its thread, and the query id a local property;
- * threads that begin there inherit both. StateStoreProvider puts the run id into the configuration of the tasks. A batch job
- * that reads state puts an id of its own there.
+ * <p>How Spark 4.2 tells: the threads of a run in the driver know it ({@link QueryRun}). StateStoreProvider puts the run id into
+ * the configuration of the tasks. A batch job that reads state puts an id of its own there.
  */
 record Run(String id, String query) {
     /** StreamExecution.RUN_ID_KEY, of the configuration. */
     static final String RUN_ID = "sql.streaming.runId";
-
-    /** StreamExecution.QUERY_ID_KEY, of the local properties. */
-    static final String QUERY_ID = "sql.streaming.queryId";
-
-    private static final String JOB_GROUP = "spark.jobGroup.id";
 
     /** Says for which run the calling thread works. */
     @FunctionalInterface
@@ -40,9 +35,8 @@ record Run(String id, String query) {
         if (TaskContext.get() != null || context.isEmpty()) {
             return Optional.empty();
         }
-        String id = context.get().getLocalProperty(JOB_GROUP);
-        String query = context.get().getLocalProperty(QUERY_ID);
-        return id == null || query == null ? Optional.empty() : Optional.of(new Run(id, query));
+        Optional<String> query = QueryRun.query(context.get());
+        return QueryRun.run(context.get()).map(id -> new Run(id, query.get()));
     }
 
     /** Whether it takes checkpoints. A task works on the checkpoint that its driver took. */

@@ -8,6 +8,7 @@
  *   <li>{@link io.raftlake.spark.checkpoint.CheckpointRoot}: which checkpoint a path belongs to.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.Checkpoint}: the same for what is kept beside the files.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.Ownership}: the owner key, as a fence around every change of a run.</li>
+ *   <li>{@link io.raftlake.spark.checkpoint.OwnershipsOfProcess}: which of them are kept.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.EpochEnds}: what a sink has decided together with the end of a batch.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.BatchPlans}: the begins of batches, beside Spark's own work.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.NewestBatch}: what the owner need not ask the quorum.</li>

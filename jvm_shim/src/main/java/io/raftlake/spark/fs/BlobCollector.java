@@ -8,6 +8,7 @@ import io.raftlake.spark.quorum.Txn;
 import java.io.IOException;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.LongSupplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -27,16 +28,24 @@ public final class BlobCollector {
     private final KeySpace space;
     private final BlobStore store;
     private final long ageMs;
+    private final LongSupplier clock;
 
     public BlobCollector(KeySpace space, BlobStore store, long ageMs) {
+        this(space, store, ageMs, System::currentTimeMillis);
+    }
+
+    /** {@code clock}: the time of day, in ms since 1970. */
+    BlobCollector(KeySpace space, BlobStore store, long ageMs, LongSupplier clock) {
         this.space = space;
         this.store = store;
         this.ageMs = ageMs;
+        this.clock = clock;
     }
 
     /** Collects in a thread of its own, unless this JVM did so within the hour. */
-    public void startIfDue(String pipeline, long nowMs) {
+    void startIfDue(String pipeline) {
         String what = space.describe() + " " + pipeline;
+        long nowMs = clock.getAsLong();
         Long now = nowMs;
         Long due = STARTED_AT_MS.compute(what, (key, last) -> last == null || nowMs - last >= PAUSE_MS ? now : last);
         if (due != now) {

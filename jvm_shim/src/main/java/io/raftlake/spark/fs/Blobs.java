@@ -35,11 +35,13 @@ public final class Blobs {
 
     private final KeySpace space;
     private final BlobStore store;
+    private final BlobCollector collector;
 
-    /** {@code store} is null where no place for blobs is set. */
-    public Blobs(KeySpace space, BlobStore store) {
+    /** {@code store} is null where no place for blobs is set, {@code collector} where nobody is to look for orphans. */
+    public Blobs(KeySpace space, BlobStore store, BlobCollector collector) {
         this.space = space;
         this.store = store;
+        this.collector = collector;
     }
 
     /** Whether there is a place for large files. */
@@ -51,12 +53,20 @@ public final class Blobs {
         return store;
     }
 
+    /** Begins to look for orphans, unless this process did so within the hour. */
+    void collectIfDue(String pipeline) {
+        if (collector != null) {
+            collector.startIfDue(pipeline);
+        }
+    }
+
     static String prefix(String pipeline) {
         return ROOT + pipeline + "/";
     }
 
-    /** Announces the blob with this id; from now on it may be written. */
+    /** Announces the blob with this id; from now on it may be written. Who keeps the process busy with blobs looks for orphans. */
     Intent announce(String pipeline, String id) throws IOException {
+        collectIfDue(pipeline);
         String key = prefix(pipeline) + id;
         String uri = store.uriOf(pipeline, id);
         byte[] value = intent(uri);

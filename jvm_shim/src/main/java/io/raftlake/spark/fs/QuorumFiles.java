@@ -55,10 +55,9 @@ public final class QuorumFiles {
         BlobStore files = settings.baseUri() == null ? null : new HadoopBlobStore(settings.baseUri(), conf);
         BlobStore quorum = logs == null ? null : new LogBlobStore(logs);
         BlobStore store = files == null && quorum == null ? null : new BlobPlaces(files, quorum);
-        if (store != null) {
-            new BlobCollector(space, store, settings.orphanAgeMs()).startIfDue(pipeline, System.currentTimeMillis());
-        }
-        return new QuorumFiles(space, new Blobs(space, store), settings, statistics, new FilesAhead(AHEAD_ROOM), Fence.NONE);
+        Blobs blobs = new Blobs(space, store, store == null ? null : new BlobCollector(space, store, settings.orphanAgeMs()));
+        blobs.collectIfDue(pipeline);
+        return new QuorumFiles(space, blobs, settings, statistics, new FilesAhead(AHEAD_ROOM), Fence.NONE);
     }
 
     private QuorumFiles(

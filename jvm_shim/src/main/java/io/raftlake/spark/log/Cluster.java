@@ -12,6 +12,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.Selector;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -140,14 +141,14 @@ final class Cluster {
 
     /** The nodes that are known, and those that were named at first: the one whose turn it is. */
     private InetSocketAddress candidate() {
-        Set<InetSocketAddress> known = new LinkedHashSet<>(nodes);
-        known.addAll(bootstrap);
-        return List.copyOf(known).get(Math.floorMod(turn.get(), known.size()));
+        return all().get(0);
     }
 
-    /** The nodes that are known, else those that were named at first: the one whose turn it is before the others. */
+    /** The same, the one whose turn it is before the others. All nodes may have moved, and the names for them may lead there. */
     private List<InetSocketAddress> all() {
-        List<InetSocketAddress> all = new ArrayList<>(nodes.isEmpty() ? bootstrap : nodes);
+        Set<InetSocketAddress> known = new LinkedHashSet<>(nodes);
+        known.addAll(bootstrap);
+        List<InetSocketAddress> all = new ArrayList<>(known);
         Collections.rotate(all, -Math.floorMod(turn.get(), all.size()));
         return all;
     }
@@ -201,16 +202,15 @@ final class Cluster {
     Optional<Known> topic(String name, Tries tries) throws IOException {
         Deadline grace = new Deadline(UNKNOWN_TOPIC_GRACE_MS);
         while (true) {
-            int absent = 0;
-            List<InetSocketAddress> asked = all();
-            for (InetSocketAddress node : asked) {
+            Set<InetSocketAddress> absent = new HashSet<>();
+            for (InetSocketAddress node : all()) {
                 try {
                     Out request = Messages.metadata(List.of(name));
                     List<Known> found = learn(Messages.metadata(ask(node, Api.METADATA, request, tries.askMs())));
                     if (!found.isEmpty()) {
                         return Optional.of(found.get(0));
                     }
-                    absent++;
+                    absent.add(node);
                 } catch (Lost lost) {
                     tries.note(node, lost);
                     turn.incrementAndGet();
@@ -221,8 +221,9 @@ final class Cluster {
                     tries.note(node, refusal);
                 }
             }
-            boolean areAll = asked.containsAll(nodes) && absent == asked.size();
-            if (areAll || absent > 0 && grace.isOver()) {
+            // A name that leads to no node is in nobody's way, where the nodes are known.
+            boolean areAll = !absent.isEmpty() && absent.containsAll(nodes);
+            if (areAll || !absent.isEmpty() && grace.isOver()) {
                 return Optional.empty();
             }
             if (tries.isOver()) {

@@ -129,7 +129,14 @@ public final class KafkaLogs implements Logs {
             // A look does not tell that there is nothing to delete: nodes that lag list an older topic of the name, or none.
             boolean wasKnown = deleteById(its, tries);
             tries.pause();
-            mayStand = isListed(name, its, tries) || isFirst && !wasKnown;
+            if (wasKnown || id != null) {
+                mayStand = isListed(name, its, tries) || isFirst && !wasKnown;
+                continue;
+            }
+            // The node that named this one may have lagged: the name may be that of a later topic.
+            Optional<String> named = cluster.topic(name, tries).map(known -> known.topic().id());
+            its = named.orElse(its);
+            mayStand = named.isPresent() || isFirst;
         }
         cluster.forget(name);
         appender.forget(name);

@@ -178,7 +178,7 @@ public final class Standby {
     }
 
     private void want(Store store, Opened open, List<Wanted> newest, List<Wanted> older) throws IOException {
-        RaftlakeFileSystem fileSystem = (RaftlakeFileSystem) store.operatorDirectory().getFileSystem(open.conf());
+        RaftlakeFileSystem fileSystem = RaftlakeFileSystem.of(store.operatorDirectory(), open.conf());
         QuorumFiles files = fileSystem.files();
         for (int partition : partitions(files, fileSystem.makeQualified(store.operatorDirectory()))) {
             if (!open.loaded().contains(partition)) {

@@ -55,7 +55,7 @@ public final class StoreLog {
     private synchronized Checkpoint checkpoint() throws IOException {
         if (checkpoint == null) {
             Path path = new Path(store.checkpointRootLocation());
-            RaftlakeFileSystem fileSystem = (RaftlakeFileSystem) path.getFileSystem(conf);
+            RaftlakeFileSystem fileSystem = RaftlakeFileSystem.of(path, conf);
             Checkpoint around = Checkpoint.around(fileSystem.files(), fileSystem.makeQualified(path), conf)
                     .orElseThrow(() -> new PathIOException(path.toString(),
                             "state lies in a checkpoint, and no file 'metadata' with the id of a query is here or above"));

@@ -18,6 +18,8 @@ import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -230,6 +232,25 @@ class BlobTest {
                 () -> new BlobCollector(Spaces.SPACE, broken, 1).collect(pipeline, System.currentTimeMillis() + 10_000));
         assertThrows(IOException.class, slow::close);
         assertFalse(files.exists(at("f")));
+    }
+
+    @Test
+    void aProcessThatWritesLargeFilesLooksForOrphansOnceAnHour() throws Exception {
+        AtomicLong nowMs = new AtomicLong(System.currentTimeMillis() + 10_000);
+        BlobCollector collector = new BlobCollector(Spaces.SPACE, store, 1, nowMs::get);
+        Blobs writer = new Blobs(Spaces.SPACE, store, collector);
+        writer.collectIfDue(pipeline);
+        Blobs.Intent orphan = writer.announce(pipeline, "left-by-a-crash");
+        nowMs.addAndGet(BlobCollector.PAUSE_MS - 1);
+        writer.announce(pipeline, "within-the-hour");
+        assertTrue(Spaces.SPACE.get(orphan.key()).isPresent());
+        nowMs.addAndGet(1);
+        writer.announce(pipeline, "an-hour-later");
+        long untilNs = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
+        while (Spaces.SPACE.get(orphan.key()).isPresent() && System.nanoTime() < untilNs) {
+            Thread.onSpinWait();
+        }
+        assertTrue(Spaces.SPACE.get(orphan.key()).isEmpty(), "the orphan is removed");
     }
 
     @Test

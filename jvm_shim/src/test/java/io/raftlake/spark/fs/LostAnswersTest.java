@@ -200,7 +200,7 @@ class LostAnswersTest {
     }
 
     private final Between between = new Between(space);
-    private final Namespace names = new Namespace(between, new Blobs(between, null), Fence.NONE);
+    private final Namespace names = new Namespace(between, new Blobs(between, null, null), Fence.NONE);
 
     private static Location in(String path) throws IOException {
         return Location.of("p", path);
@@ -269,7 +269,7 @@ class LostAnswersTest {
     void theBlobOfAFileThatAppearsDuringARecursiveDeletionGoesToo() throws IOException {
         conf.set("raftlake.fs.base.uri", directory.toUri().toString());
         try (FileSystem large = FileSystem.newInstance(URI.create("raftlake://p/"), conf)) {
-            Blobs blobs = new Blobs(between, new HadoopBlobStore(directory.toUri().toString(), conf));
+            Blobs blobs = new Blobs(between, new HadoopBlobStore(directory.toUri().toString(), conf), null);
             write(large, at("d/f"), bytes(100_000), false);
             between.act = () -> write(large, at("d/late"), bytes(100_000), false);
             assertTrue(new Deletions(new Namespace(between, blobs, Fence.NONE)).delete(in("/d"), true));

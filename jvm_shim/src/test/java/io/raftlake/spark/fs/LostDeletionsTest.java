@@ -98,7 +98,7 @@ class LostDeletionsTest {
         node.addTo(conf);
         conf.set("raftlake.fs.base.uri", directory.toUri().toString());
         others = FileSystem.newInstance(URI.create("raftlake://p/"), conf);
-        names = new Namespace(losing, new Blobs(losing, new HadoopBlobStore(directory.toUri().toString(), conf)), Fence.NONE);
+        names = new Namespace(losing, new Blobs(losing, new HadoopBlobStore(directory.toUri().toString(), conf), null), Fence.NONE);
     }
 
     @AfterEach

@@ -7,6 +7,7 @@ import io.raftlake.spark.log.Logs.Partition;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -69,6 +70,37 @@ class ClusterTest {
             assertEquals(0, fetches.fetch(9, 1_000, 0, RangeFetches.LEADER).data().remaining());
             other.recreateTopic();
             assertThrows(OtherTopicException.class, () -> fetches.fetch(9, 1_000, 0, RangeFetches.LEADER));
+        }
+    }
+
+    /** The name that was given leads to wherever the nodes are: that of a service, or of a load balancer. */
+    @Test
+    void aQuorumWhoseNodesHaveAllMovedIsFoundAtTheNameThatWasGiven() throws IOException {
+        ScriptedListener before = new ScriptedListener();
+        try (ScriptedListener name = new ScriptedListener(); ScriptedListener after = new ScriptedListener()) {
+            name.leadTo(before);
+            LogReads reads = LogReads.of(List.of(name.address()), 10_000, 0);
+            assertEquals(Map.of(0, 3L), reads.readOffset("t", null, List.of(0)));
+            name.leadTo(after);
+            before.close();
+            for (int repetition = 0; repetition < 2; repetition++) {
+                assertEquals(Map.of(0, 3L), reads.readOffset("t", null, List.of(0)));
+            }
+        }
+    }
+
+    @Test
+    void aNameThatLeadsNowhereDoesNotDelayTheWordThatATopicIsAbsent() throws IOException {
+        ScriptedListener gone = new ScriptedListener();
+        gone.close();
+        try (ScriptedListener node = new ScriptedListener()) {
+            node.dropTopic();
+            LogReads reads = LogReads.of(List.of(node.address(), gone.address()), 10_000, 0);
+            for (int repetition = 0; repetition < 3; repetition++) {
+                int before = node.asked(Api.METADATA);
+                assertEquals(Optional.empty(), reads.cluster().topic("t", reads.tries("a look")));
+                assertEquals(1, node.asked(Api.METADATA) - before, "the only node has said it once");
+            }
         }
     }
 

@@ -435,6 +435,24 @@ class KafkaLogsTest {
         assertEquals(4, node.deletions(), "gone for good: twice, and no more");
     }
 
+    /** The nodes delete the topic that there is now, also those that have an earlier one under the name. */
+    @ParameterizedTest
+    @CsvSource({"1, 0", "4, 0", "4, 1", "4, 2"})
+    void anEarlierTopicAtALaggingNodeDoesNotHideTheLaterOneOfTheName(int unknown, int late) throws IOException {
+        try (ScriptedListener lagging = new ScriptedListener(); ScriptedListener other = new ScriptedListener()) {
+            ScriptedListener.join(lagging, other);
+            other.recreateTopic();
+            for (int number = 0; number < unknown; number++) {
+                lagging.next(Api.DELETE_TOPICS, Step.refused(Code.UNKNOWN_TOPIC_ID));
+            }
+            for (int number = 0; number < late; number++) {
+                other.next(Api.DELETE_TOPICS, Step.refused(Code.UNKNOWN_TOPIC_ID));
+            }
+            new KafkaLogs(new LogSettings(List.of(lagging.address()), 10_000, Codec.NONE)).deleteTopic("t");
+            assertFalse(other.hasTopic());
+        }
+    }
+
     @Test
     void anotherNodeIsAskedForTheDeletionThatOneDoesNotKnow() throws IOException {
         try (ScriptedListener lagging = new ScriptedListener()) {

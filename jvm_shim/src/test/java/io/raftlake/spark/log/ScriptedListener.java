@@ -221,6 +221,11 @@ public final class ScriptedListener implements AutoCloseable {
         }
     }
 
+    /** It names this node alone, as a name does that leads to wherever the node is. */
+    void leadTo(ScriptedListener node) {
+        nodes = List.of(node);
+    }
+
     /** This node leads, as it says itself. */
     public synchronized void lead() {
         leader = nodes.indexOf(this) + 1;

@@ -3,6 +3,7 @@ package io.raftlake.spark.connector.read;
 import io.raftlake.spark.connector.SourceOptions;
 import io.raftlake.spark.connector.TopicPartition;
 import io.raftlake.spark.log.LogReads;
+import io.raftlake.spark.query.QueryRun;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
@@ -30,14 +31,8 @@ import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow
  */
 final class RaftlakeStream
         implements MicroBatchStream, SupportsTriggerAvailableNow, SupportsRealTimeMode, ReportsSourceMetrics {
-    /** What Spark's streams tell the threads that plan them: StreamExecution.QUERY_ID_KEY. */
-    private static final String QUERY_ID = "sql.streaming.queryId";
-
     /** One try to write how far the query is, in ms: nothing waits for it. */
     private static final long POSITION_TRY_MS = 5_000;
-
-    /** Of the run: the group of its jobs. */
-    private static final String RUN_ID = "spark.jobGroup.id";
 
     /** The name of the query stands in front of its id there, where it has one. */
     private static final String DESCRIPTION = "spark.job.description";
@@ -121,8 +116,7 @@ final class RaftlakeStream
 
     /** Compares the topics with those that the query has read before a restart. */
     private void note(List<PlannedRange> tasks) {
-        SparkContext context = SparkContext.getOrCreate();
-        String query = context.getLocalProperty(QUERY_ID);
+        String query = QueryRun.query(SparkContext.getOrCreate()).orElse(null);
         if (query == null) {
             return;
         }
@@ -168,13 +162,9 @@ final class RaftlakeStream
     /** Null where the calling thread is that of no query. */
     private QueryPosition.Source source() {
         SparkContext context = SparkContext.getOrCreate();
-        String query = context.getLocalProperty(QUERY_ID);
-        String run = context.getLocalProperty(RUN_ID);
-        if (query == null || run == null) {
-            return null;
-        }
-        return QueryPosition.Source.here(
-                query, run, context.getLocalProperty(DESCRIPTION), QueryPosition.reads(options.selection()));
+        Optional<String> query = QueryRun.query(context);
+        return QueryRun.run(context).map(run -> QueryPosition.Source.here(query.get(), run,
+                context.getLocalProperty(DESCRIPTION), QueryPosition.reads(options.selection()))).orElse(null);
     }
 
     @Override
@@ -209,7 +199,7 @@ final class RaftlakeStream
 
     private void requireSlots(int partitions) {
         SparkContext context = SparkContext.getOrCreate();
-        RealTimeSlots.require(context, String.valueOf(context.getLocalProperty(RUN_ID)), this, partitions);
+        RealTimeSlots.require(context, QueryRun.run(context).orElse(""), this, partitions);
     }
 
     /** Where all tasks of a batch together have stopped. */
@@ -259,7 +249,7 @@ final class RaftlakeStream
         told.put("endsMs", Long.toString(askedNs / NS_PER_MS));
         if (hasTasks) {
             hasTasks = false;
-            String query = SparkContext.getOrCreate().getLocalProperty(QUERY_ID);
+            String query = QueryRun.query(SparkContext.getOrCreate()).orElse(null);
             BatchTotals.of(query, this).forEach((name, count) -> told.put(name, Long.toString(count)));
         }
         return told;

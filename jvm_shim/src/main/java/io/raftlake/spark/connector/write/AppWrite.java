@@ -183,12 +183,8 @@ final class AppWrite {
     /** Waits until readers are shown the batch, and tells of it. */
     private void lookAfter(Committed batch, List<TaskReport> reports, long commitNs) {
         long committedAtNs = System.nanoTime();
-        try {
-            client().leftovers().settle(reports.stream().map(TaskReport::transaction).toList(), SETTLE_MS_MAX);
-            progress.committed(batch.batch(), batch.rows(), (int) batch.tasks(), commitNs, System.nanoTime() - committedAtNs);
-        } catch (IOException error) {
-            LOG.warn("batch {} of {} is committed, and was not looked after: {}", batch.batch(), app, error.getMessage());
-        }
+        client().leftovers().settle(reports.stream().map(TaskReport::transaction).toList(), SETTLE_MS_MAX);
+        progress.committed(batch.batch(), batch.rows(), (int) batch.tasks(), commitNs, System.nanoTime() - committedAtNs);
     }
 
     /** Makes one batch visible, unless it is. After an exception nothing of it is. */

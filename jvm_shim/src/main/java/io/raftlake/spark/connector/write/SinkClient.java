@@ -33,13 +33,16 @@ final class SinkClient implements OpenTransactions {
 
     private final Quorum quorum;
     private final Transactions transactions;
-    private List<String> fronts;
-    private KeySpace keys;
-    private KeySpace keysForEnds;
+    private final KeySpace keys;
+
+    /** With little patience: for the ends of transactions that the driver or a time limit ends, too. */
+    private final KeySpace keysForEnds;
 
     private SinkClient(Quorum quorum) {
         this.quorum = quorum;
         this.transactions = Transactions.of(Bootstrap.parse(quorum.servers()));
+        this.keys = new FoundKeySpace(quorum.servers(), () -> new HttpKeySpace(fronts(), quorum.patience().askMs()));
+        this.keysForEnds = new FoundKeySpace(quorum.servers(), () -> new HttpKeySpace(fronts(), END_MS_MAX));
     }
 
     static SinkClient of(Quorum quorum) {
@@ -51,33 +54,19 @@ final class SinkClient implements OpenTransactions {
     }
 
     /** Over HTTP, at the listeners that the nodes name. */
-    synchronized KeySpace keys() throws IOException {
-        if (keys == null) {
-            keys = new HttpKeySpace(fronts(), quorum.patience().askMs());
-        }
+    KeySpace keys() {
         return keys;
     }
 
-    /** The same, with little patience: for the ends of transactions that the driver or a time limit ends, too. */
-    synchronized KeySpace keysForEnds() throws IOException {
-        if (keysForEnds == null) {
-            keysForEnds = new HttpKeySpace(fronts(), END_MS_MAX);
-        }
-        return keysForEnds;
-    }
-
     private List<String> fronts() throws IOException {
-        if (fronts == null) {
-            List<InetSocketAddress> servers = Bootstrap.parse(quorum.servers());
-            List<String> listeners =
-                    LogReads.of(servers, quorum.patience().askMs(), quorum.patience().requestMs()).httpListeners();
-            if (listeners.isEmpty()) {
-                throw new QuorumUnavailableException(
-                        "no reachable node among " + quorum.servers() + " (http: no node names its http.listener)");
-            }
-            fronts = Servers.parse(String.join(",", listeners));
+        List<InetSocketAddress> servers = Bootstrap.parse(quorum.servers());
+        List<String> listeners =
+                LogReads.of(servers, quorum.patience().askMs(), quorum.patience().requestMs()).httpListeners();
+        if (listeners.isEmpty()) {
+            throw new QuorumUnavailableException(
+                    "no reachable node among " + quorum.servers() + " (http: no node names its http.listener)");
         }
-        return fronts;
+        return Servers.parse(String.join(",", listeners));
     }
 
     /** Aborts the transaction of a task that failed, whose error is told; what is left open the driver ends. */
@@ -85,22 +74,22 @@ final class SinkClient implements OpenTransactions {
         try {
             producer.close();
             Txn end = new Txn().endTxn(producer.producerId(), producer.epoch(), false);
-            keysForEnds().commit(end, space -> false);
+            keysForEnds.commit(end, space -> false);
         } catch (IOException error) {
             LOG.warn("the transaction {} is left to the driver: {}", transactionalId, error.getMessage());
         }
     }
 
-    Leftovers leftovers() throws IOException {
-        return new Leftovers(keysForEnds(), this);
+    Leftovers leftovers() {
+        return new Leftovers(keysForEnds, this);
     }
 
-    Ledger ledger() throws IOException {
-        return new Ledger(keys(), leftovers(), System::currentTimeMillis);
+    Ledger ledger() {
+        return new Ledger(keys, leftovers(), System::currentTimeMillis);
     }
 
-    JobLedger jobs() throws IOException {
-        return new JobLedger(keys(), leftovers(), System::currentTimeMillis);
+    JobLedger jobs() {
+        return new JobLedger(keys, leftovers(), System::currentTimeMillis);
     }
 
     /** IllegalArgumentException, naming topics that there are, for one that does not exist. */

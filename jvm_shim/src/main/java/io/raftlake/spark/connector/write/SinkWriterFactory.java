@@ -28,7 +28,7 @@ record SinkWriterFactory(
     @Override
     public DataWriter<InternalRow> createWriter(int partition, long taskId, long batch) {
         if (standing.lastBatch() >= batch) {
-            return new SkippingWriter();
+            return new SkippingWriter(SparkRun.isOfQuery(TaskContext.get()));
         }
         ProducerId producer = isFirstAttempt() ? producers.get(partition) : null;
         SinkTask task = new SinkTask("batch " + batch + ": ", partition, transactionalId(standing, partition), producer);

@@ -6,11 +6,18 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
-/** A task of a batch that is visible already: its rows are not asked for, and not written again. */
-final class SkippingWriter implements DataWriter<InternalRow> {
+/**
+ * A task of a batch that is visible already: its rows are not written again. A streaming query reads them all the same, since
+ * its state commits at their end, and Spark ends a query whose state is not committed.
+ *
+ * @param isOfStream whether a streaming query has begun the write
+ */
+record SkippingWriter(boolean isOfStream) implements DataWriter<InternalRow> {
     @Override
     public void writeAll(Iterator<InternalRow> rows) {
-        // Not one is taken.
+        while (isOfStream && rows.hasNext()) {
+            rows.next();
+        }
     }
 
     @Override

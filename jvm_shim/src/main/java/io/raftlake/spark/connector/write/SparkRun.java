@@ -1,7 +1,11 @@
 package io.raftlake.spark.connector.write;
 
+import io.raftlake.spark.query.QueryRun;
+import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.UUID;
+import org.apache.spark.SparkContext;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
@@ -9,26 +13,29 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 /** Which run of a query the calling thread of the driver belongs to, as Spark's streams note it down. */
 final class SparkRun {
     private static final String QUERY = "sql.streaming.queryId";
-    private static final String RUN = "spark.jobGroup.id";
     private static final String BATCH = "streaming.sql.batchId";
 
     private SparkRun() {}
 
     /** The run of the streaming query, also within foreachBatch; else one of its own for each call. */
     static String id() {
-        String run = query().isEmpty() ? "" : property(RUN);
-        return run.isEmpty() ? UUID.randomUUID().toString() : run;
+        return QueryRun.run(context()).orElseGet(() -> UUID.randomUUID().toString());
     }
 
     /** The id of the streaming query, or empty. */
     static String query() {
-        return property(QUERY);
+        return QueryRun.query(context()).orElse("");
+    }
+
+    /** Whether the job of this task is one of a streaming query. */
+    static boolean isOfQuery(TaskContext task) {
+        return task != null && task.getLocalProperty(QUERY) != null;
     }
 
     /** The number of the batch that the query is about to run; -1 where Spark has not told it. */
     static long batch() {
-        String number = property(BATCH);
-        return number.isEmpty() ? -1 : Long.parseLong(number);
+        String number = context().getLocalProperty(BATCH);
+        return number == null || number.isEmpty() ? -1 : Long.parseLong(number);
     }
 
     /**
@@ -36,19 +43,17 @@ final class SparkRun {
      * nothing, and its queries have the trigger.
      */
     static OptionalLong realTimeMs(String query) {
-        SparkSession session = (SparkSession) org.apache.spark.sql.SparkSession.active();
-        StreamExecution found = session.sharedState().activeStreamingQueries().get(UUID.fromString(query));
-        return found != null && found.trigger() instanceof RealTimeTrigger trigger
+        Optional<StreamExecution> found = QueryRun.active(query);
+        return found.isPresent() && found.get().trigger() instanceof RealTimeTrigger trigger
                 ? OptionalLong.of(trigger.batchDurationMs()) : OptionalLong.empty();
     }
 
     /** How many tasks run at a time. */
     static int slots() {
-        return org.apache.spark.sql.SparkSession.active().sparkContext().defaultParallelism();
+        return context().defaultParallelism();
     }
 
-    private static String property(String name) {
-        String value = org.apache.spark.sql.SparkSession.active().sparkContext().getLocalProperty(name);
-        return value == null ? "" : value;
+    private static SparkContext context() {
+        return SparkSession.active().sparkContext();
     }
 }

@@ -7,9 +7,12 @@ import io.raftlake.spark.log.ProducerId;
 import io.raftlake.spark.log.ScriptedListener;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Stream;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskContext$;
 import org.apache.spark.TaskContextImpl;
@@ -25,6 +28,8 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 /** Which attempt of a task writes as the producer that the driver has asked for, on a scripted node with one topic, t. */
 @Tag("memory")
@@ -97,6 +102,27 @@ class SinkWriterFactoryTest {
     void aBatchThatIsVisibleIsLeftOut() throws IOException {
         run(0, 0);
         assertEquals(new TaskReport(null, "", Map.of()), written(2, 6));
+        assertEquals(List.of(), node.batches());
+    }
+
+    /** State commits at the end of the rows of a task. */
+    @ParameterizedTest
+    @CsvSource({"8d0e3b1c-query, 2", ", 0"})
+    void theRowsOfABatchThatIsVisibleAreReadForTheStateOfAQuery(String query, int read) throws IOException {
+        run(0, 0);
+        if (query != null) {
+            TaskContext.get().getLocalProperties().setProperty("sql.streaming.queryId", query);
+        }
+        AtomicInteger asked = new AtomicInteger();
+        Iterator<InternalRow> rows = Stream.of("a", "b").map(value -> {
+            asked.incrementAndGet();
+            return (InternalRow) new GenericInternalRow(new Object[] {value.getBytes(StandardCharsets.UTF_8)});
+        }).iterator();
+        try (DataWriter<InternalRow> writer = factory.createWriter(2, 9, 6)) {
+            writer.writeAll(rows);
+            assertEquals(new TaskReport(null, "", Map.of()), TaskReport.of(new WriterCommitMessage[] {writer.commit()}).get(0));
+        }
+        assertEquals(read, asked.get());
         assertEquals(List.of(), node.batches());
     }
 }
