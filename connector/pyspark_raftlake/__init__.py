@@ -22,9 +22,8 @@ Reading order:
 - `sink`, `sink_task`: the writers that Spark hands to its tasks, exactly once; one task of a write.
 - `ledger`: owners and batches of sinks in the quorum, and the one command that commits a batch.
 - `writer`, `partitioner`: on an executor, Arrow record batches into the log; the partition of each row.
-- `foreach`, `patience`: the same guarantee within `foreachBatch`; outages of the quorum.
-- `active_query`: the query of `foreachBatch`, as Spark has it.
-- `connections`, `worker_memory`: one client for each quorum and process; the garbage collector of a Python worker.
+- `foreach`, `active_query`: the same guarantee within `foreachBatch`; its query, as Spark has it.
+- `connections`, `patience`, `worker_memory`: one client for each quorum and process; its outages; a Python worker's memory.
 - `errors`, `cause_first`: every error of the connector, worded in one place; its cause in front of the stack.
 
 Callers: Spark, in its Python processes on the driver and on the executors. The package calls `client`, `arrow`, `wire`,
