@@ -47,7 +47,7 @@ class ActiveQuery:
         from py4j.java_gateway import is_instance_of
 
         return any(
-            is_instance_of(self._gateway, node, _STATEFUL) and len(_committed(node)) < node.stateInfo().get().numPartitions()
+            is_instance_of(self._gateway, node, _STATEFUL) and len(_committed(node)) < _partitions(node)
             for node in _nodes(self._stream.lastExecution().executedPlan())
         )
 
@@ -60,6 +60,12 @@ class ActiveQuery:
         except Py4JError as error:
             _log.debug("Spark does not tell of its query: %s", error)
             return None
+
+
+def _partitions(operator: Any) -> int:
+    """How many have state: one for an aggregation without keys, or a limit, whatever the state is planned for."""
+    output = int(operator.outputPartitioning().numPartitions())
+    return 1 if output == 1 else int(operator.stateInfo().get().numPartitions())
 
 
 def _committed(operator: Any) -> set[int]:

@@ -22,7 +22,7 @@ from pyspark_raftlake.active_query import ActiveQuery
 from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import SinkFailed
 from pyspark_raftlake.ledger import Ledger, wall_ms
-from pyspark_raftlake.option_names import QUERY_ID, RUN_ID, SERVERS, TXN_APP, TXN_VERSION
+from pyspark_raftlake.option_names import FOREACH_RUN, QUERY_ID, RUN_ID, SERVERS, TXN_APP, TXN_VERSION
 from pyspark_raftlake.options import Quorum, parse_sink_options
 from raftlake.client import sink_keys as keys
 from raftlake.client.errors import KvConflict
@@ -78,7 +78,11 @@ def foreach_batch(function: Function, quorum: str | None = None) -> Callable[[Da
         pid = int(process.java.lang.ProcessHandle.current().pid()) if process is not None else 0
         driver = Driver(host=socket.gethostname(), pid=pid)
         Ledger(client_of(found), found.patience.total_ms).enter(query, run, query, driver)
-        function(rows, batch_id, Batch(query=query, run=run, number=batch_id, quorum=found))
+        context.setLocalProperty(FOREACH_RUN, run)
+        try:
+            function(rows, batch_id, Batch(query=query, run=run, number=batch_id, quorum=found))
+        finally:
+            context.setLocalProperty(FOREACH_RUN, None)  # type: ignore[arg-type]
         active.read_unread(rows)
 
     return call

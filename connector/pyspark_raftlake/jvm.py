@@ -6,6 +6,7 @@ its SQL session too. Their names are those that the classes of the jar and Spark
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from raftlake.errors import ConfigError, RaftlakeError
@@ -20,14 +21,18 @@ _CLASSES = {
     "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
     "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",
 }
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 #: Changes of state go to topics of the quorum. Format 2 names in the commit log which attempt of a task counts.
 _STATE = {
-    "spark.sql.streaming.stateStore.providerClass": "io.raftlake.spark.QuorumStateStoreProvider",
+    _PROVIDER: "io.raftlake.spark.QuorumStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    _FORMAT: "2",
 }
 #: Whether real-time mode takes but the sinks and operators that Spark's own list names.
 REAL_TIME_SINKS_SETTING = "spark.sql.streaming.realTimeMode.allowlistCheck"
+#: Providers whose state has ids, as format 2 needs.
+_WITH_IDS = ("QuorumStateStoreProvider", "RocksDBStateStoreProvider")
 #: What of the settings holds only where the user has chosen nothing: another provider of state is no mistake.
 DEFAULTS = frozenset({*_STATE, REAL_TIME_SINKS_SETTING})
 _DIRECTORY = Path(__file__).resolve().parent / "jars"
@@ -63,6 +68,13 @@ def checkpoint_settings(jar: Path, quorum: str, http: str, jars_before: str = ""
         **_STATE,
         REAL_TIME_SINKS_SETTING: "false",
     }
+
+
+def left_to(before: Mapping[str, str]) -> frozenset[str]:
+    """The settings that stay as they are in a session with the settings `before`."""
+    chosen = DEFAULTS & before.keys()
+    has_ids = before.get(_PROVIDER, _WITH_IDS[0]).endswith(_WITH_IDS)
+    return chosen if has_ids else chosen | {_FORMAT}
 
 
 def http_servers(quorum: str) -> str:

@@ -19,6 +19,8 @@ PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
+#: What `foreach_batch` tells the tasks of its function: the run, also where the function chooses another job group.
+FOREACH_RUN = "raftlake.foreachBatch.run"
 #: The name of the query stands in front of its id there, where it has one.
 DESCRIPTION = "spark.job.description"
 

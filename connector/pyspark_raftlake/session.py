@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from pyspark_raftlake.jvm import DEFAULTS, JARS_SETTING, checkpoint_settings, find_jar, http_servers, require_jar
+from pyspark_raftlake.jvm import JARS_SETTING, checkpoint_settings, find_jar, http_servers, left_to, require_jar
 from pyspark_raftlake.option_names import PUSHDOWN_SETTING, SERVERS_ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
         if http is not None:
             parse_servers(http)
         of_jar = checkpoint_settings(jar, quorum, http or http_servers(quorum), str(before.get(JARS_SETTING, "")))
-        settings |= {name: value for name, value in of_jar.items() if name not in DEFAULTS or name not in before}
+        left = left_to(before)
+        settings |= {name: value for name, value in of_jar.items() if name not in left}
     # Nothing is set where the quorum does not answer.
     os.environ[SERVERS_ENVIRONMENT] = quorum
     for name, value in settings.items():

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import InvalidRow, SinkFailed
 from pyspark_raftlake.ledger import JobNumber, Ledger, Standing
-from pyspark_raftlake.option_names import BATCH_ID, QUERY_ID, RUN_ID
+from pyspark_raftlake.option_names import BATCH_ID, FOREACH_RUN, QUERY_ID, RUN_ID
 from pyspark_raftlake.worker_memory import settle
 from pyspark_raftlake.writer import Written, write_rows
 from raftlake.client import sink_keys as keys
@@ -56,7 +56,7 @@ def stream_place() -> Place:
 def batch_place(options: SinkOptions, run: str) -> Place:
     """Of a task of a batch write with an app. Within foreachBatch the run is that of the streaming query."""
     query = _told(QUERY_ID) or ""
-    of_stream = _told(RUN_ID) if query else None
+    of_stream = _told(FOREACH_RUN) or _told(RUN_ID) if query else None
     return Place(app=options.app or "", run=of_stream or run, query=query, batch=options.app_version)
 
 

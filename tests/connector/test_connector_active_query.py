@@ -19,9 +19,10 @@ STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StateSto
 class Node:
     """Of a plan: a stateful operator where `committed` names those of its two partitions whose state is committed."""
 
-    def __init__(self, *children: Node, committed: list[int] | None = None) -> None:
+    def __init__(self, *children: Node, committed: list[int] | None = None, output: int = 2) -> None:
         self._children = children
         self.committed = committed
+        self.output = output
 
     def children(self) -> Any:
         return SimpleNamespace(size=lambda: len(self._children), apply=lambda index: self._children[index])
@@ -29,6 +30,9 @@ class Node:
     def checkpointInfoAccumulator(self) -> Any:
         told = [SimpleNamespace(partitionId=lambda number=number: number) for number in self.committed or ()]
         return SimpleNamespace(value=lambda: SimpleNamespace(size=lambda: len(told), get=told.__getitem__))
+
+    def outputPartitioning(self) -> Any:
+        return SimpleNamespace(numPartitions=lambda: self.output)
 
     def stateInfo(self) -> Any:
         return SimpleNamespace(get=lambda: SimpleNamespace(numPartitions=lambda: 2))
@@ -92,6 +96,9 @@ def operators(monkeypatch: pytest.MonkeyPatch) -> None:
         ("2", Node(committed=[0, 0]), 1),
         ("2", Node(Node(Node(committed=[0, 1])), Node(Node(committed=[1]))), 1),
         ("2", Node(Node(), committed=[0, 1]), 0),
+        # Without keys there is one partition, wherever its rows come from.
+        ("2", Node(committed=[0], output=1), 0),
+        ("2", Node(committed=[], output=1), 1),
         ("2", Node(), 0),
         ("1", Node(committed=[]), 0),
         (None, Node(committed=[]), 0),

@@ -13,7 +13,7 @@ from connector.fakekeys import FakeKeys
 from pyspark_raftlake import foreach
 from pyspark_raftlake.errors import SinkFailed, SinkFenced
 from pyspark_raftlake.foreach import Batch, Once, foreach_batch, quorum_of, txn_options
-from pyspark_raftlake.option_names import SERVERS_ENVIRONMENT
+from pyspark_raftlake.option_names import FOREACH_RUN, SERVERS_ENVIRONMENT
 from raftlake.client import sink_keys as keys
 from raftlake.errors import ConfigError
 from raftlake.kv.commands import Put
@@ -39,7 +39,7 @@ def rows_of(query: str | None, run: str | None) -> Any:
     process = SimpleNamespace(pid=os.getpid)
     handle = SimpleNamespace(current=lambda: process)
     java = SimpleNamespace(lang=SimpleNamespace(ProcessHandle=handle))
-    context = SimpleNamespace(getLocalProperty=told.get, _jvm=SimpleNamespace(java=java))
+    context = SimpleNamespace(getLocalProperty=told.get, setLocalProperty=told.__setitem__, _jvm=SimpleNamespace(java=java))
     return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
 
 
@@ -85,11 +85,16 @@ def test_a_function_is_told_its_batch(space: Keys) -> None:
 def test_the_run_is_the_one_that_spark_has_and_its_rows_are_read_behind_the_function(space: Keys, active: type[Active]) -> None:
     """A function may choose another job group, which stays for the batches behind."""
     active.run_id = "run-1"
-    seen: list[tuple[str, int]] = []
-    call = foreach_batch(lambda rows, batch_id, batch: seen.append((batch.run, len(active.read))), "a:1")
+    seen: list[tuple[str, str, int]] = []
+
+    def function(rows: Any, _: int, batch: Batch) -> None:
+        seen.append((batch.run, rows.sparkSession.sparkContext.getLocalProperty(FOREACH_RUN), len(active.read)))
+
+    call = foreach_batch(function, "a:1")
     for group in ("run-1", "nightly totals"):
-        call(rows_of("query-1", group), 7)
-    assert seen == [("run-1", 0), ("run-1", 1)]
+        call(rows := rows_of("query-1", group), 7)
+        assert rows.sparkSession.sparkContext.getLocalProperty(FOREACH_RUN) is None
+    assert seen == [("run-1", "run-1", 0), ("run-1", "run-1", 1)]
     assert len(active.read) == 2
     assert keys.decode_owner(space.entries[keys.owner_key("query-1")][0]).run == "run-1"
 

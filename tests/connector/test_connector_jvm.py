@@ -107,6 +107,26 @@ def test_configure_keeps_what_the_user_chose_for_state(
     assert builder._options["spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"] == "true"
 
 
+@pytest.mark.parametrize(
+    ("provider", "version"),
+    [
+        ("org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider", None),
+        ("org.example.Provider", None),
+        ("org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider", "2"),
+        ("io.raftlake.spark.QuorumStateStoreProvider", "2"),
+    ],
+)
+def test_a_provider_without_ids_of_state_gets_no_format_that_needs_them(
+    monkeypatch: pytest.MonkeyPatch, jar: Path, provider: str, version: str | None
+) -> None:
+    monkeypatch.setattr(session, "require_jar", lambda: jar)
+    monkeypatch.setenv("RAFTLAKE_BOOTSTRAP_SERVERS", "")
+    builder: Any = Builder(**{"spark.sql.streaming.stateStore.providerClass": provider})
+    session.configure(builder, "h:1", http="h:8")
+    assert builder._options["spark.sql.streaming.stateStore.providerClass"] == provider
+    assert builder._options.get("spark.sql.streaming.stateStore.checkpointFormatVersion") == version
+
+
 @pytest.mark.parametrize("is_built", [False, True])
 def test_configure_tells_of_a_missing_jar(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jar: Path, is_built: bool

@@ -16,6 +16,7 @@ from connector.fakekeys import away
 from connector.fakelog import FakeQuorum
 from pyspark_raftlake import sink, sink_task
 from pyspark_raftlake.errors import InvalidRow, SinkFailed, SinkFenced, UnsupportedMode
+from pyspark_raftlake.option_names import FOREACH_RUN
 from pyspark_raftlake.options import SinkOptions, parse_sink_options
 from pyspark_raftlake.sink import BatchWriter, StreamWriter, count_rows, this_driver
 from pyspark_raftlake.writer import Written, WrittenPartition
@@ -283,6 +284,16 @@ def test_within_foreach_batch_the_run_is_that_of_the_query(quorum: FakeQuorum, t
         writer.commit([sent(writer.write(rows(b"a")))])
         owner = keys.decode_owner(quorum.keys.entries[keys.owner_key("app")][0])
         assert (owner.run, owner.query, owner.generation) == ("run-9", QUERY, 1)
+
+
+def test_a_job_group_within_foreach_batch_is_not_the_run_of_its_writes(quorum: FakeQuorum, task: Task) -> None:
+    for number in range(3):
+        task.of_stream(number, run="run-9" if number == 0 else "nightly totals")
+        task.properties[FOREACH_RUN] = "run-9"
+        writer = BatchWriter(options(txnAppId=QUERY, txnVersion=str(number)), SCHEMA, overwrite=False)
+        writer.commit([sent(writer.write(rows(b"a")))])
+        owner = keys.decode_owner(quorum.keys.entries[keys.owner_key(QUERY)][0])
+        assert (owner.run, owner.generation) == ("run-9", 1)
 
 
 @pytest.mark.usefixtures("quorum")

@@ -391,6 +391,28 @@ def test_a_batch_that_spark_repeats_brings_its_state_along(
     assert values(connector, target) == sorted(["a", "b", "c", "d", *more])
 
 
+def test_a_function_of_foreach_batch_may_choose_a_job_group(connector: Connector, topic: Topic, tmp_path: Path) -> None:
+    """Spark has the id of the run there, until somebody chooses another group. The group stays for the batches behind."""
+    target = topic(1)
+    lines = tmp_path / "lines"
+    lines.mkdir()
+
+    def function(rows: DataFrame, _: int, batch: Batch) -> None:
+        rows.sparkSession.sparkContext.setJobGroup("nightly totals", "what an operator sees")
+        save(connector, rows, target, **batch.txn_options())
+
+    expected: list[str] = []
+    for _ in range(2):
+        for _ in range(3):
+            expected.append(f"line {len(expected)}")
+            (lines / str(len(expected))).write_text(f"{expected[-1]}\n")
+        rows = connector.spark.readStream.option("maxFilesPerTrigger", 1).text(str(lines))
+        writer = rows.writeStream.foreachBatch(foreach_batch(function, connector.servers))
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        assert query.awaitTermination(QUERY_TIMEOUT_S), "the query has not ended"
+    assert values(connector, target) == expected
+
+
 def test_a_stream_that_was_replaced_is_told_by_whom(connector: Connector, client: Client, topic: Topic, tmp_path: Path) -> None:
     source, target, checkpoint = topic(1), topic(1), tmp_path / "checkpoint"
     client.append(source, b"first")

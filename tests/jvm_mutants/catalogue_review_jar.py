@@ -124,8 +124,8 @@ REVIEW_JAR_MUTANTS = (
         "deletion-that-a-lagging-node-does-not-know-is-done",
         "CREATE TABLE AS SELECT that fails leaves its topic",
         "log/KafkaLogs.java",
-        "isListed(name, its, tries) || isFirst && !wasKnown;",
-        "isListed(name, its, tries);",
+        "isListed(name, its, looks) || isFirst && !wasKnown;",
+        "isListed(name, its, looks);",
         LOGS,
     ),
     # --- topics that are created again ---

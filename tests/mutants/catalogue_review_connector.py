@@ -366,13 +366,37 @@ AGAIN = (
         Edit("pyspark_raftlake.foreach", "active.run() or group", "group"),
     ),
     mutant(
+        "tasks-of-foreach-batch-take-the-job-group-for-their-run",
+        "a query whose function chooses a group is fenced by its own tasks, at each restart",
+        SINK,
+        Edit("pyspark_raftlake.sink_task", "_told(FOREACH_RUN) or _told(RUN_ID) if", "_told(RUN_ID) if"),
+    ),
+    mutant(
+        "run-of-a-function-stays-behind-it",
+        "a write behind the query takes itself for one of its run",
+        FOREACH,
+        Edit("pyspark_raftlake.foreach", "            context.setLocalProperty(FOREACH_RUN, None)", "            pass"),
+    ),
+    mutant(
+        "operator-with-one-partition-is-read-twice",
+        "each batch of an aggregation without keys is computed twice",
+        ACTIVE,
+        Edit("pyspark_raftlake.active_query", "return 1 if output == 1 else int(", "return int("),
+    ),
+    mutant(
+        "provider-without-ids-gets-the-format-with-ids",
+        "every query with state of such a session ends at its start",
+        CONFIGURED,
+        Edit("pyspark_raftlake.jvm", "return chosen if has_ids else chosen | {_FORMAT}", "return chosen"),
+    ),
+    mutant(
         "partition-that-was-read-twice-counts-for-two",
         "a function that looks twice whether there are rows ends its query",
         ACTIVE,
         Edit(
             "pyspark_raftlake.active_query",
-            "len(_committed(node)) <",
-            "node.checkpointInfoAccumulator().value().size() <",
+            "len(_committed(node)) < _partitions",
+            "node.checkpointInfoAccumulator().value().size() < _partitions",
         ),
     ),
     mutant(
@@ -403,13 +427,13 @@ AGAIN = (
         "configure-overrides-what-the-user-chose",
         "transformWithState cannot be used in a session of configure",
         CONFIGURED,
-        Edit("pyspark_raftlake.session", "if name not in DEFAULTS or name not in before", ""),
+        Edit("pyspark_raftlake.session", " if name not in left}", "}"),
     ),
     mutant(
         "configure-keeps-the-quorum-of-before",
         "a session asks the nodes of another quorum",
         CONFIGURED,
-        Edit("pyspark_raftlake.session", "if name not in DEFAULTS or name not in before", "if name not in before"),
+        Edit("pyspark_raftlake.session", "if name not in left}", "if name not in before}"),
     ),
 )
 

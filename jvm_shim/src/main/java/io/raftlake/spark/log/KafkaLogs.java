@@ -120,21 +120,27 @@ public final class KafkaLogs implements Logs {
         delete(topic.name(), topic.id());
     }
 
-    /** {@code id}: of the topic that goes; null for the one that has the name now. */
+    /**
+     * {@code id}: of the topic that goes; null for the one that has the name now. Only one topic goes: behind a deletion that may
+     * have happened the name may be that of a topic which somebody has made since.
+     */
     private void delete(String name, String id) throws IOException {
-        Tries tries = tries("the deletion of topic " + name);
-        String its = id != null ? id : cluster.topic(name, tries).map(known -> known.topic().id()).orElse(null);
+        Tries looks = tries("the deletion of topic " + name);
+        Tries deletions = tries("the deletion of topic " + name);
+        String its = id != null ? id : cluster.topic(name, looks).map(known -> known.topic().id()).orElse(null);
         boolean mayStand = its != null;
+        boolean mayBeDone = false;
         for (boolean isFirst = true; mayStand; isFirst = false) {
             // A look does not tell that there is nothing to delete: nodes that lag list an older topic of the name, or none.
-            boolean wasKnown = deleteById(its, tries);
-            tries.pause();
-            if (wasKnown || id != null) {
-                mayStand = isListed(name, its, tries) || isFirst && !wasKnown;
+            boolean wasKnown = deleteById(its, deletions);
+            mayBeDone |= wasKnown || !deletions.areSound();
+            looks.pause();
+            if (id != null || mayBeDone) {
+                mayStand = isListed(name, its, looks) || isFirst && !wasKnown;
                 continue;
             }
             // The node that named this one may have lagged: the name may be that of a later topic.
-            Optional<String> named = cluster.topic(name, tries).map(known -> known.topic().id());
+            Optional<String> named = cluster.topic(name, looks).map(known -> known.topic().id());
             its = named.orElse(its);
             mayStand = named.isPresent() || isFirst;
         }

@@ -25,6 +25,7 @@ import java.util.List;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.BooleanSupplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
@@ -450,6 +451,42 @@ class KafkaLogsTest {
             }
             new KafkaLogs(new LogSettings(List.of(lagging.address()), 10_000, Codec.NONE)).deleteTopic("t");
             assertFalse(other.hasTopic());
+        }
+    }
+
+    /** The calling thread goes on; another client acts once that has happened. */
+    private static Thread when(BooleanSupplier happened, Runnable then) {
+        Thread thread = new Thread(() -> {
+            while (!happened.getAsBoolean()) {
+                Thread.onSpinWait();
+            }
+            then.run();
+        });
+        thread.start();
+        return thread;
+    }
+
+    @Test
+    void aDeletionWhoseAnswerIsLostDeletesNoTopicThatIsMadeBehindIt() throws Exception {
+        node.next(Api.DELETE_TOPICS, Step.lostAfter());
+        Thread other = when(() -> !node.hasTopic(), node::recreateTopic);
+        logs.deleteTopic("t");
+        other.join();
+        assertTrue(node.hasTopic(), node.deletions() + " deletions");
+    }
+
+    /** A follower still lists the topic that is deleted. */
+    @Test
+    void aDeletionThatIsConfirmedDeletesNoTopicThatIsMadeBehindIt() throws Exception {
+        try (ScriptedListener leader = new ScriptedListener(); ScriptedListener lagging = new ScriptedListener()) {
+            ScriptedListener.join(leader, lagging);
+            Thread other = when(() -> leader.deletions() == 2, () -> {
+                leader.recreateTopic();
+                lagging.recreateTopic();
+            });
+            new KafkaLogs(new LogSettings(List.of(leader.address()), 10_000, Codec.NONE)).deleteTopic("t");
+            other.join();
+            assertTrue(leader.hasTopic() && lagging.hasTopic(), leader.deletions() + " and " + lagging.deletions() + " deletions");
         }
     }
 
