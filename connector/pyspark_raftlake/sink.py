@@ -163,10 +163,20 @@ def commit_app(options: SinkOptions, messages: Messages, number: int) -> None:
 
 
 def abort_app(options: SinkOptions, messages: Messages) -> None:
-    """Abort what the tasks have told of, as far as the quorum can be told."""
-    ends = [message.end for message in _written(messages) if message.end is not None]
-    if ends:
-        ledger_of(options).give_up(ends)
+    """Abort what the tasks have told of, and what those left that Spark has killed, as far as the quorum can be told. Where no
+    task has ended Spark tells nothing of the app: what is open is left to the next run, or to its time limit."""
+    written = _written(messages)
+    standings = {message.standing for message in written if message.standing is not None}
+    ends = [message.end for message in written if message.end is not None]
+    if not ends and not standings:
+        return
+    ledger = ledger_of(options)
+    ledger.give_up(ends)
+    if standings:
+        standing = max(standings, key=lambda found: (found.owner_version, found.batch_version))
+        ledger.sweep(standing)
+        time.sleep(STRAGGLERS_S)
+        ledger.sweep(standing)
 
 
 def ledger_of(options: SinkOptions) -> Ledger:

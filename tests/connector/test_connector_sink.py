@@ -215,6 +215,26 @@ def test_a_failed_batch_leaves_nothing_open(quorum: FakeQuorum, task: Task, capl
         stream().commit([], 0)
 
 
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_what_killed_tasks_of_a_failed_batch_left_is_aborted(
+    quorum: FakeQuorum, task: Task, monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    """Spark kills the other tasks of a batch that fails: they abort nothing, and tell nobody. One ends behind the abort."""
+    killed = {number: f"raftlake-sink.a.{QUERY}.1.{number}.0" for number in (1, 2)}
+    other = "raftlake-sink.a.another-query.1.0.0"
+    task.of_stream(0)
+    writer = stream() if is_stream else BatchWriter(options(txnAppId=QUERY, txnVersion="0"), SCHEMA, overwrite=False)
+    messages = [sent(writer.write(rows(b"a"))), None, None]
+
+    quorum.keys.begin(killed[1])
+    quorum.keys.begin(other)
+    monkeypatch.setattr(sink.time, "sleep", lambda _: quorum.keys.begin(killed[2]))
+    writer.abort(messages, *((0,) if is_stream else ()))
+    states = quorum.keys.states()
+    assert {states[name] for name in killed.values()} == {"Aborted"}
+    assert states[other] == "Ongoing"
+
+
 def test_a_task_that_spark_tells_nothing_refuses(quorum: FakeQuorum, task: Task) -> None:
     with pytest.raises(SinkFailed, match="has not told this task its query"):
         stream().write(rows(b"a"))

@@ -372,6 +372,22 @@ AGAIN = (
         Edit("pyspark_raftlake.sink_task", "_told(FOREACH_RUN) or _told(RUN_ID) if", "_told(RUN_ID) if"),
     ),
     mutant(
+        "transactions-of-killed-tasks-of-a-stream-stay-open",
+        "readers of what is committed wait for a quarter of an hour behind a query that failed",
+        SINK,
+        Edit("pyspark_raftlake.sink", "    if standings:\n        standing = max", "    if False:\n        standing = max"),
+    ),
+    mutant(
+        "tasks-that-end-behind-an-abort-are-not-looked-for",
+        "the same, where a task is killed a moment later",
+        SINK,
+        Edit(
+            "pyspark_raftlake.sink",
+            "        time.sleep(STRAGGLERS_S)\n        ledger.sweep(standing)\n",
+            "        time.sleep(STRAGGLERS_S)\n",
+        ),
+    ),
+    mutant(
         "run-of-a-function-stays-behind-it",
         "a write behind the query takes itself for one of its run",
         FOREACH,

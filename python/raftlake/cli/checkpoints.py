@@ -121,9 +121,13 @@ def show(
         print(f"broken off: {facts['brokenOff']}")
     print(f"files: {facts['files']}, {facts['bytes']} bytes; {facts['blobs']} of them outside of the key space")
     for operator in facts["state"]:
-        versions = "none" if operator["versions"] is None else "{} to {}".format(*operator["versions"])
-        what = f"{operator['partitions']} partitions, stores {', '.join(map(str, operator['stores']))}"
-        print(f"state {operator['operator']} ({operator['name']}): {what}, versions {versions}, {operator['bytes']} bytes")
+        stores = f"stores {', '.join(map(str, operator['stores']))}"
+        if operator["versions"] is None:
+            # The usual case of a young query: a version becomes a file with the first snapshot.
+            what = f"{stores}, no snapshot in a file yet; changes of state are in topics of the quorum"
+        else:
+            what = f"{operator['partitions']} partitions, {stores}, versions {{}} to {{}}".format(*operator["versions"])
+        print(f"state {operator['operator']} ({operator['name']}): {what}, {operator['bytes']} bytes")
     table = [
         [str(row["batch"]), "yes" if row["committed"] else "no", "yes" if row["canGoOn"] else "no", _offsets(row["offsets"])]
         for row in facts["batches"][-last:]

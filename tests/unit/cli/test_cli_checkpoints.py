@@ -90,6 +90,14 @@ def test_what_is_shown(quorum: Quorum) -> None:
     assert len(as_json("show", MAIN)["batches"]) == 4
 
 
+def test_state_whose_changes_are_in_topics_is_not_shown_as_lost(quorum: Quorum) -> None:
+    """A version becomes a file with the first snapshot."""
+    kit.write(quorum.kv, "raftlake://orders/young", {**kit.stateless(2), "state/0/_metadata/metadata": kit.operator(2)})
+    (line,) = [line for line in told("show", "raftlake://orders/young").splitlines() if line.startswith("state 0")]
+    assert "stores default, no snapshot in a file yet; changes of state are in topics of the quorum" in line
+    assert "none" not in line
+
+
 def test_long_offsets_are_cut_in_tables_and_whole_in_json(quorum: Quorum) -> None:
     offsets = {"topic": {str(number): number for number in range(100)}}
     kit.write(quorum.kv, MAIN, {"offsets/3": kit.offsets(3, json.dumps(offsets))})

@@ -53,7 +53,7 @@ def test_the_document_tells_the_defaults_of_the_texts() -> None:
         ("| `quorum.auto.join.enable` | false |", alone.auto_join is False),
         ("| `quorum.kraft.version` | 1; 0 with `quorum.topic` |", alone.raft.voters_in_log),
         ("| `quorum.topic` | `__cluster_metadata` |", alone.quorum_group == METADATA_GROUP),
-        ("| `listeners` | where `quorum.voters` has this node,", alone.listener == Endpoint("127.0.0.1", 9092)),
+        ("| `listeners` | the address that `quorum.voters` gives this node;", alone.listener == Endpoint("127.0.0.1", 9092)),
         ("| `http.listener` | the host of `listeners`, port 8092 |", alone.http_listener == Endpoint("127.0.0.1", 8092)),
         ("| `advertised.listeners` | `listeners`;", alone.advertised_listener == alone.listener),
         ("| `advertised.http.listener` | `http.listener`;", alone.advertised_http_listener == alone.http_listener),
