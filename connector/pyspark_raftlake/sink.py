@@ -29,7 +29,7 @@ from pyspark_raftlake.options import SinkOptions
 from pyspark_raftlake.schema import sink_columns
 
 if TYPE_CHECKING:
-    from pyspark_raftlake.ledger import Ledger
+    from pyspark_raftlake.ledger import Ledger, Standing
     from pyspark_raftlake.writer import Written
     from raftlake.client.sink_keys import Driver
 
@@ -125,11 +125,11 @@ def commit_app(options: SinkOptions, messages: Messages, number: int) -> None:
     from raftlake.client.sink_keys import CommittedBatch
 
     ledger, written = ledger_of(options), _written(messages)
-    standings = {message.standing for message in written if message.standing is not None}
+    standings = _standings(written)
     if not standings:
         raise SinkFailed(f"batch {number}: no task has told of what it wrote")
     # Those that began late have found the newest keys. All of them are of one run.
-    standing = max(standings, key=lambda found: (found.owner_version, found.batch_version))
+    standing = _newest(standings)
     ends = [message.end for message in written if message.end is not None]
     if any(found.last_batch >= number for found in standings):
         # Spark repeats a batch that it had not noted down.
@@ -166,14 +166,14 @@ def abort_app(options: SinkOptions, messages: Messages) -> None:
     """Abort what the tasks have told of, and what those left that Spark has killed, as far as the quorum can be told. Where no
     task has ended Spark tells nothing of the app: what is open is left to the next run, or to its time limit."""
     written = _written(messages)
-    standings = {message.standing for message in written if message.standing is not None}
+    standings = _standings(written)
     ends = [message.end for message in written if message.end is not None]
     if not ends and not standings:
         return
     ledger = ledger_of(options)
     ledger.give_up(ends)
     if standings:
-        standing = max(standings, key=lambda found: (found.owner_version, found.batch_version))
+        standing = _newest(standings)
         ledger.sweep(standing)
         time.sleep(STRAGGLERS_S)
         ledger.sweep(standing)
@@ -222,6 +222,15 @@ def _written(messages: Messages) -> Sequence[Written]:
     from pyspark_raftlake.writer import Written
 
     return [message for message in messages if isinstance(message, Written)]
+
+
+def _standings(written: Sequence[Written]) -> set[Standing]:
+    """What tasks of an app have found of its owner and its last batch."""
+    return {message.standing for message in written if message.standing is not None}
+
+
+def _newest(standings: set[Standing]) -> Standing:
+    return max(standings, key=lambda found: (found.owner_version, found.batch_version))
 
 
 def count_rows(messages: Messages) -> int:

@@ -375,7 +375,11 @@ AGAIN = (
         "transactions-of-killed-tasks-of-a-stream-stay-open",
         "readers of what is committed wait for a quarter of an hour behind a query that failed",
         SINK,
-        Edit("pyspark_raftlake.sink", "    if standings:\n        standing = max", "    if False:\n        standing = max"),
+        Edit(
+            "pyspark_raftlake.sink",
+            "    if standings:\n        standing = _newest",
+            "    if False:\n        standing = _newest",
+        ),
     ),
     mutant(
         "tasks-that-end-behind-an-abort-are-not-looked-for",

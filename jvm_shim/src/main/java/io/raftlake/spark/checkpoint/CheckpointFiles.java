@@ -2,7 +2,6 @@ package io.raftlake.spark.checkpoint;
 
 import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.fs.QuorumFiles;
-import io.raftlake.spark.log.Ahead;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.util.Arrays;

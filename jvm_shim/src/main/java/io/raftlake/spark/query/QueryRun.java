@@ -3,6 +3,7 @@ package io.raftlake.spark.query;
 import java.util.Optional;
 import java.util.UUID;
 import org.apache.spark.SparkContext;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import scala.Option;
@@ -25,6 +26,11 @@ public final class QueryRun {
     /** The id of the query; nothing on a thread of a user. */
     public static Optional<String> query(SparkContext context) {
         return Optional.ofNullable(context.getLocalProperty(QUERY_ID));
+    }
+
+    /** Whether the job of this task, null for none, is one of a streaming query. */
+    public static boolean isOfQuery(TaskContext task) {
+        return task != null && task.getLocalProperty(QUERY_ID) != null;
     }
 
     /** The id of its run; nothing on a thread of a user. */

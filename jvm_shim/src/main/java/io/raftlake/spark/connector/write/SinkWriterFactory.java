@@ -1,6 +1,7 @@
 package io.raftlake.spark.connector.write;
 
 import io.raftlake.spark.log.ProducerId;
+import io.raftlake.spark.query.QueryRun;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.Map;
@@ -28,7 +29,7 @@ record SinkWriterFactory(
     @Override
     public DataWriter<InternalRow> createWriter(int partition, long taskId, long batch) {
         if (standing.lastBatch() >= batch) {
-            return new SkippingWriter(SparkRun.isOfQuery(TaskContext.get()));
+            return new SkippingWriter(QueryRun.isOfQuery(TaskContext.get()));
         }
         ProducerId producer = isFirstAttempt() ? producers.get(partition) : null;
         SinkTask task = new SinkTask("batch " + batch + ": ", partition, transactionalId(standing, partition), producer);

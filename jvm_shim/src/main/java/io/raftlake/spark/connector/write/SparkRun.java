@@ -5,14 +5,12 @@ import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.UUID;
 import org.apache.spark.SparkContext;
-import org.apache.spark.TaskContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 
 /** Which run of a query the calling thread of the driver belongs to, as Spark's streams note it down. */
 final class SparkRun {
-    private static final String QUERY = "sql.streaming.queryId";
     private static final String BATCH = "streaming.sql.batchId";
 
     private SparkRun() {}
@@ -25,11 +23,6 @@ final class SparkRun {
     /** The id of the streaming query, or empty. */
     static String query() {
         return QueryRun.query(context()).orElse("");
-    }
-
-    /** Whether the job of this task is one of a streaming query. */
-    static boolean isOfQuery(TaskContext task) {
-        return task != null && task.getLocalProperty(QUERY) != null;
     }
 
     /** The number of the batch that the query is about to run; -1 where Spark has not told it. */
