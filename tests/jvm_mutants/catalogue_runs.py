@@ -149,6 +149,38 @@ RUNS_MUTANTS = (
         "        String key",
         BLOBS,
     ),
+    JvmMutant(
+        "orphans-are-looked-for-a-moment-later-each-hour",
+        "a look waits for the file behind the one that is due",
+        "fs/BlobCollector.java",
+        "nowMs - last >= PAUSE_MS",
+        "nowMs - last > PAUSE_MS",
+        BLOBS,
+    ),
+    JvmMutant(
+        "orphans-are-looked-for-with-each-file",
+        "each large file lists all that was announced",
+        "fs/BlobCollector.java",
+        "last == null || nowMs - last >= PAUSE_MS ? now : last",
+        "now",
+        BLOBS,
+    ),
+    JvmMutant(
+        "writer-removes-the-orphans",
+        "a large file waits for the deletion of what other processes left",
+        "fs/BlobCollector.java",
+        "        thread.start();",
+        "        thread.run();",
+        BLOBS,
+    ),
+    JvmMutant(
+        "look-for-orphans-keeps-the-process",
+        "a driver does not end while a slow store removes orphans",
+        "fs/BlobCollector.java",
+        "        thread.setDaemon(true);\n",
+        "",
+        BLOBS,
+    ),
     # --- a batch that comes again ---
     JvmMutant(
         "rows-of-a-batch-that-is-visible-are-not-read",

@@ -8,6 +8,7 @@ import io.raftlake.spark.quorum.Txn;
 import java.io.IOException;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
 import java.util.function.LongSupplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -29,20 +30,28 @@ public final class BlobCollector {
     private final BlobStore store;
     private final long ageMs;
     private final LongSupplier clock;
+    private final Executor background;
 
     public BlobCollector(KeySpace space, BlobStore store, long ageMs) {
-        this(space, store, ageMs, System::currentTimeMillis);
+        this(space, store, ageMs, System::currentTimeMillis, BlobCollector::startThread);
     }
 
-    /** {@code clock}: the time of day, in ms since 1970. */
-    BlobCollector(KeySpace space, BlobStore store, long ageMs, LongSupplier clock) {
+    /** {@code clock}: the time of day, in ms since 1970. {@code background} runs the looks for orphans, apart from the writer. */
+    BlobCollector(KeySpace space, BlobStore store, long ageMs, LongSupplier clock, Executor background) {
         this.space = space;
         this.store = store;
         this.ageMs = ageMs;
         this.clock = clock;
+        this.background = background;
     }
 
-    /** Collects in a thread of its own, unless this JVM did so within the hour. */
+    private static void startThread(Runnable look) {
+        Thread thread = new Thread(look, "raftlake-blob-collector");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    /** Collects in the background, unless this JVM did so within the hour. */
     void startIfDue(String pipeline) {
         String what = space.describe() + " " + pipeline;
         long nowMs = clock.getAsLong();
@@ -51,9 +60,7 @@ public final class BlobCollector {
         if (due != now) {
             return;
         }
-        Thread thread = new Thread(() -> collectQuietly(pipeline, nowMs), "raftlake-blob-collector-" + pipeline);
-        thread.setDaemon(true);
-        thread.start();
+        background.execute(() -> collectQuietly(pipeline, nowMs));
     }
 
     private void collectQuietly(String pipeline, long nowMs) {

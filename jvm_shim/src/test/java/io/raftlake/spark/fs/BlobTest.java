@@ -16,10 +16,14 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
+import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicLong;
+import java.util.Queue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -34,6 +38,7 @@ import org.junit.jupiter.api.io.TempDir;
 /** Large files: a blob in another file system, and a pointer. */
 class BlobTest {
     private static final int LARGE = 1_500_000;
+    private static final int WAIT_S = 30;
 
     private final String pipeline = Spaces.newPipeline();
     private final Configuration conf = Spaces.conf();
@@ -72,6 +77,35 @@ class BlobTest {
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
+    }
+
+    /** What a {@link #storeThatDeletes} does for {@link BlobStore#delete}. */
+    private interface Deletion {
+        boolean of(String uri) throws IOException;
+    }
+
+    private BlobStore storeThatDeletes(Deletion deletion) {
+        return new BlobStore() {
+            @Override
+            public String uriOf(String pipeline, String id) {
+                return store.uriOf(pipeline, id);
+            }
+
+            @Override
+            public Output create(String uri, Announcement announcement) throws IOException {
+                return store.create(uri, announcement);
+            }
+
+            @Override
+            public FSDataInputStream open(String uri) throws IOException {
+                return store.open(uri);
+            }
+
+            @Override
+            public boolean delete(String uri) throws IOException {
+                return deletion.of(uri);
+            }
+        };
     }
 
     private int intents() throws IOException {
@@ -207,27 +241,9 @@ class BlobTest {
     void aClaimedOrphanIsOutOfReachOfItsWriter() throws IOException {
         FSDataOutputStream slow = files.create(at("f"));
         slow.write(bytes(LARGE));
-        BlobStore broken = new BlobStore() {
-            @Override
-            public String uriOf(String pipeline, String id) {
-                return store.uriOf(pipeline, id);
-            }
-
-            @Override
-            public Output create(String uri, Announcement announcement) throws IOException {
-                return store.create(uri, announcement);
-            }
-
-            @Override
-            public FSDataInputStream open(String uri) throws IOException {
-                return store.open(uri);
-            }
-
-            @Override
-            public boolean delete(String uri) throws IOException {
-                throw new IOException("the store is down");
-            }
-        };
+        BlobStore broken = storeThatDeletes(uri -> {
+            throw new IOException("the store is down");
+        });
         assertThrows(IOException.class,
                 () -> new BlobCollector(Spaces.SPACE, broken, 1).collect(pipeline, System.currentTimeMillis() + 10_000));
         assertThrows(IOException.class, slow::close);
@@ -235,22 +251,39 @@ class BlobTest {
     }
 
     @Test
-    void aProcessThatWritesLargeFilesLooksForOrphansOnceAnHour() throws Exception {
+    void aProcessThatWritesLargeFilesLooksForOrphansOnceAnHour() throws IOException {
+        String unseen = Spaces.newPipeline();
         AtomicLong nowMs = new AtomicLong(System.currentTimeMillis() + 10_000);
-        BlobCollector collector = new BlobCollector(Spaces.SPACE, store, 1, nowMs::get);
+        Queue<Runnable> looks = new ArrayDeque<>();
+        BlobCollector collector = new BlobCollector(Spaces.SPACE, store, 1, nowMs::get, looks::add);
         Blobs writer = new Blobs(Spaces.SPACE, store, collector);
-        writer.collectIfDue(pipeline);
-        Blobs.Intent orphan = writer.announce(pipeline, "left-by-a-crash");
+        Blobs.Intent orphan = writer.announce(unseen, "left-by-a-crash");
+        assertEquals(1, looks.size(), "the first file begins a look");
         nowMs.addAndGet(BlobCollector.PAUSE_MS - 1);
-        writer.announce(pipeline, "within-the-hour");
-        assertTrue(Spaces.SPACE.get(orphan.key()).isPresent());
+        writer.announce(unseen, "within-the-hour");
+        assertEquals(1, looks.size(), "no second look within the hour");
         nowMs.addAndGet(1);
-        writer.announce(pipeline, "an-hour-later");
-        long untilNs = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
-        while (Spaces.SPACE.get(orphan.key()).isPresent() && System.nanoTime() < untilNs) {
-            Thread.onSpinWait();
-        }
+        writer.announce(unseen, "an-hour-later");
+        assertEquals(2, looks.size(), "an hour later there is a second look");
+        assertTrue(Spaces.SPACE.get(orphan.key()).isPresent(), "no writer removes orphans by itself");
+        looks.forEach(Runnable::run);
         assertTrue(Spaces.SPACE.get(orphan.key()).isEmpty(), "the orphan is removed");
+    }
+
+    @Test
+    void orphansAreRemovedInAThreadThatEndsWithTheProcess() throws Exception {
+        AtomicReference<Thread> remover = new AtomicReference<>();
+        CountDownLatch isRemoved = new CountDownLatch(1);
+        BlobStore watched = storeThatDeletes(uri -> {
+            remover.set(Thread.currentThread());
+            isRemoved.countDown();
+            return store.delete(uri);
+        });
+        String unseen = Spaces.newPipeline();
+        new Blobs(Spaces.SPACE, watched, null).announce(unseen, "left-by-a-crash");
+        new BlobCollector(Spaces.SPACE, watched, -1).startIfDue(unseen);
+        assertTrue(isRemoved.await(WAIT_S, TimeUnit.SECONDS), "the orphan is removed");
+        assertTrue(remover.get() != Thread.currentThread() && remover.get().isDaemon(), "not by the writer's thread");
     }
 
     @Test
