@@ -31,7 +31,7 @@ from typing import Any, BinaryIO, Self
 
 from raftlake.errors import ConfigError, MachineError, RaftlakeError, WrongState
 from raftlake.local_directories import LocalNode, prepare, take
-from raftlake.local_settings import HOST, ignored_variables
+from raftlake.local_settings import HOST, few_connections, ignored_variables
 from raftlake.storage.files import storage_error
 from raftlake.storage.lock import DirectoryLock
 
@@ -57,8 +57,9 @@ class LocalQuorum:
     `data_dir` keeps the data and is continued when it holds a quorum; without one a temporary directory is used and removed at
     the end. `port` and `http_port` are the first ones of a row; without them a new quorum takes free ones and an old one keeps
     its own. `settings` are set in every `node.properties`, where the next start finds them; an empty value takes one out.
-    `note` hears in a line what is not kept of what somebody wrote there, or of the environment. Returns once every node is
-    ready; raises ConfigError, WrongState for a directory that holds something else, or LocalQuorumFailed.
+    `note` hears in a line what is not kept of what somebody wrote there, or of the environment, and of a limit of open files
+    that leaves few connections. Returns once every node is ready; raises ConfigError, WrongState for a directory that holds
+    something else, or LocalQuorumFailed.
     """
 
     def __init__(
@@ -84,8 +85,9 @@ class LocalQuorum:
             _open_quorums.add(self)
             self._directory_lock = take(self.data_dir)
             self.nodes = prepare(self.data_dir, nodes, port, http_port, settings or {}, note or _warn)
-            if ignored := ignored_variables(os.environ):
-                (note or _warn)(ignored)
+            for told in (ignored_variables(os.environ), few_connections(self.nodes[1].properties)):
+                if told is not None:
+                    (note or _warn)(told)
             # Not inheritable: only what is passed on by name reaches a child.
             self._child_end, self._parent_end = os.pipe()
             for node_id in self.nodes:

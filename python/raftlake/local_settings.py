@@ -7,11 +7,13 @@ value takes a setting out. All settings of a node are checked before there is a 
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from raftlake.errors import ConfigError
+from raftlake.runtime.descriptor_shares import shortage
 from raftlake.runtime.settings.names import KNOWN, Given, canonical, canonical_name, gather, variables
 from raftlake.runtime.settings.properties import edit_properties, parse_properties
 from raftlake.runtime.settings.settings import load_settings
@@ -152,6 +154,18 @@ def ignored_variables(environ: Mapping[str, str]) -> str | None:
     """A line about settings in the environment, if there are any: the data directory alone says how its nodes are set."""
     names = ", ".join(variables(environ))
     return f"{names}: the nodes of a local quorum take no settings from the environment; {SETS_ONE}" if names else None
+
+
+def few_connections(properties: Path) -> str | None:
+    """A line about a node that can serve fewer clients than its settings say, since a child of this process may have too few
+    files open. None too where the node will not even start: it says so itself."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        return None
+    try:
+        return shortage(load_settings(properties), hard)
+    except ConfigError:
+        return None
 
 
 def _canonical_values(text: str, source: str) -> dict[str, str]:

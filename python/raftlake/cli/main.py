@@ -136,4 +136,5 @@ def wrong_usage(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     if not message or context is None:
         return message
-    return f"{message.rstrip('.')}. Try '{context.command_path} --help'"
+    end = "" if message.endswith((".", "?")) else "."
+    return f"{message}{end} Try '{context.command_path} --help'"

@@ -1,4 +1,4 @@
-"""Ctrl-C in the quickstart: one line, at any moment.
+"""Ctrl-C in the quickstart, SIGTERM and SIGHUP: one line, at any moment.
 
 The tour runs in a thread of its own, and the main thread does nothing but wait. So no signal arrives amid a library's code,
 where the exception would be logged, wrapped or lost; and Spark, which sets a handler of its own from the main thread only, sets
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from raftlake.errors import RaftlakeError
+from raftlake.runtime.stop_signals import stop_signals
 
 #: For everything that runs to end, once it was told so. What has not ended then ends with this process.
 END_SECONDS = 20
@@ -60,8 +61,8 @@ class Stop:
 
 
 def run_stoppable(work: Callable[[], None], stop: Stop) -> None:
-    """Run `work` in a thread until it ends or SIGINT comes. Raises what it raised, or Interrupted; then SIGINT is ignored, for
-    what is left to do is to end the process."""
+    """Run `work` in a thread until it ends or one of `stop_signals` comes. Raises what it raised, or Interrupted; then those
+    signals are ignored, for what is left to do is to end the process."""
     failures: list[BaseException] = []
 
     def guarded() -> None:
@@ -71,17 +72,19 @@ def run_stoppable(work: Callable[[], None], stop: Stop) -> None:
             failures.append(error)
 
     thread = threading.Thread(target=guarded, name="quickstart", daemon=True)
-    before = signal.signal(signal.SIGINT, lambda *_: stop.request())
+    before = {signum: signal.signal(signum, lambda *_: stop.request()) for signum in stop_signals()}
     thread.start()
     while thread.is_alive() and not stop.is_requested:
         thread.join(POLL_SECONDS)
     if stop.is_requested:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for signum in before:
+            signal.signal(signum, signal.SIG_IGN)
         # What py4j logs of calls that end with the JVM is no help.
         logging.disable(logging.CRITICAL)
         stop.end_all()
         thread.join(END_SECONDS)
         stop.check()
-    signal.signal(signal.SIGINT, before)
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
     if failures:
         raise failures[0]

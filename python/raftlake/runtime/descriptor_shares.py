@@ -42,8 +42,8 @@ class DescriptorShares:
         if limit < LIMIT_MIN:
             raise ConfigError(
                 f"this process may have {limit} files and connections open (ulimit -n, systemd's LimitNOFILE); a node needs "
-                f"{LIMIT_MIN} or more, and {OWN_MAX + PEERS_MAX + 2 * listeners * wanted} to serve max.connections={wanted} "
-                "clients at each listener"
+                f"{LIMIT_MIN} or more, and {_needed(listeners, wanted)} to serve max.connections={wanted} clients at each "
+                "listener"
             )
         own, peers = min(OWN_MAX, limit // 4), min(PEERS_MAX, limit // 5)
         left = limit - own - peers
@@ -63,6 +63,27 @@ class DescriptorShares:
 
 def shares_of(settings: Settings, limit: int) -> DescriptorShares:
     """Raises ConfigError."""
+    return DescriptorShares.of(limit, listeners=_listeners(settings), wanted=settings.connections_max)
+
+
+def shortage(settings: Settings, limit: int) -> str | None:
+    """A line for who starts a node with these settings and `limit` descriptors, if clients will be fewer than
+    `max.connections`. Raises ConfigError where the node will not start."""
+    shares = shares_of(settings, limit)
+    if shares.connections == settings.connections_max:
+        return None
+    return (
+        f"a node serves {shares.connections} clients at each listener and not max.connections={settings.connections_max}: a "
+        f"process may have {limit} files and connections open (ulimit -n); {settings.connections_max} take "
+        f"{_needed(_listeners(settings), settings.connections_max)}"
+    )
+
+
+def _needed(listeners: int, wanted: int) -> int:
+    """The limit that leaves `wanted` clients at each listener."""
+    return OWN_MAX + PEERS_MAX + 2 * listeners * wanted
+
+
+def _listeners(settings: Settings) -> int:
     optional = (settings.controller_listener, settings.http_ops_listener)
-    listeners = 2 + sum(listener is not None for listener in optional)
-    return DescriptorShares.of(limit, listeners=listeners, wanted=settings.connections_max)
+    return 2 + sum(listener is not None for listener in optional)

@@ -77,6 +77,7 @@ def test_wrong_usage_is_exit_code_two(arguments: list[str]) -> None:
     [
         (["topics", "create"], "Missing argument 'TOPIC'. Try 'raftlake topics create --help'"),
         (["nonsense"], "No such command 'nonsense'. Try 'raftlake --help'"),
+        (["quickstar"], "No such command 'quickstar'. Did you mean 'quickstart'? Try 'raftlake --help'"),
         (["local", "--nodez", "3"], "No such option: --nodez (Possible options: --nodes). Try 'raftlake local --help'"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from raftlake import local, local_directories
 from raftlake.errors import ConfigError
 from raftlake.local_directories import LocalNode
-from raftlake.local_settings import OWN, UNFIT, chosen_settings, ignored_variables
+from raftlake.local_settings import OWN, UNFIT, chosen_settings, few_connections, ignored_variables
 from raftlake.runtime.settings.names import KNOWN, NUMBERS, TEXTS
 from raftlake.runtime.settings.settings import Settings, load_settings
 
@@ -326,12 +327,39 @@ def test_settings_in_the_environment_are_told_to_have_no_effect() -> None:
     assert ignored_variables({"RAFTLAKE_BOOTSTRAP_SERVERS": "h:1", "RAFTLAKE_PARENT_FD": "3"}) is None
 
 
+@pytest.mark.parametrize(
+    ("hard", "told"),
+    [
+        (1_024, "a node serves 173 clients at each listener and not max.connections=2000: a process may have 1024 files and"),
+        (9_151, "a node serves 1999 clients at each listener and not max.connections=2000: a process may have 9151 files and"),
+        (9_152, None),
+        (resource.RLIM_INFINITY, None),
+        # The node does not start, and its last words say why.
+        (255, None),
+    ],
+)
+def test_a_limit_that_leaves_few_connections_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hard: int, told: str | None
+) -> None:
+    monkeypatch.setattr(local.LocalQuorum, "_spawn", ends_here)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, hard))
+    notes: list[str] = []
+    with pytest.raises(ConfigError, match="ends here"):
+        local.LocalQuorum(3, tmp_path, note=notes.append)
+    assert notes == ([] if told is None else [f"{told} connections open (ulimit -n); 2000 take 9152"])
+    # As many as the settings ask for.
+    assert few_connections(tmp_path / "node-1" / "node.properties") == (notes[0] if notes else None)
+    with pytest.raises(ConfigError, match="ends here"):
+        local.LocalQuorum(3, tmp_path, settings={"max.connections": "100"}, note=notes.append)
+    assert len(notes) == (told is not None)
+
+
+def ends_here(_quorum: local.LocalQuorum, _node_id: int) -> None:
+    raise ConfigError("ends here")
+
+
 def test_a_program_is_told_by_a_warning_and_a_listener_by_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAFTLAKE_TIER_URI", "/tmp/history")
-
-    def ends_here(_quorum: local.LocalQuorum, _node_id: int) -> None:
-        raise ConfigError("ends here")
-
     monkeypatch.setattr(local.LocalQuorum, "_spawn", ends_here)
     notes: list[str] = []
     with pytest.raises(ConfigError, match="ends here"):

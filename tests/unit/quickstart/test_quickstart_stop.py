@@ -1,4 +1,4 @@
-"""Ctrl-C while the tour runs in its thread: what runs is ended, once, and nothing of it reaches the user."""
+"""Ctrl-C, SIGTERM and SIGHUP while the tour runs in its thread: what runs is ended, once. Nothing of it reaches the user."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ import pytest
 
 from raftlake.quickstart.stop import Interrupted, Stop, run_stoppable
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 @pytest.fixture(autouse=True)
-def handler() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, before)
+def handlers() -> Iterator[dict[signal.Signals, object]]:
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    yield dict(before)
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
     logging.disable(logging.NOTSET)
 
 
-def press_ctrl_c() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
+def send(signum: signal.Signals) -> None:
+    os.kill(os.getpid(), signum)
 
 
-def test_without_ctrl_c_the_outcome_is_that_of_the_work() -> None:
-    before = signal.getsignal(signal.SIGINT)
+def test_without_a_signal_the_outcome_is_that_of_the_work(handlers: dict[signal.Signals, object]) -> None:
     done: list[str] = []
     run_stoppable(lambda: done.append(threading.current_thread().name), Stop())
     assert done == ["quickstart"]
@@ -36,15 +38,16 @@ def test_without_ctrl_c_the_outcome_is_that_of_the_work() -> None:
 
     with pytest.raises(ValueError, match="wrong"):
         run_stoppable(fail, Stop())
-    assert signal.getsignal(signal.SIGINT) is before
+    assert {signum: signal.getsignal(signum) for signum in SIGNALS} == handlers
 
 
-def test_ctrl_c_ends_what_runs_and_its_errors_are_not_told() -> None:
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_signal_ends_what_runs_and_its_errors_are_not_told(signum: signal.Signals) -> None:
     stop, ended, trail = Stop(), threading.Event(), list[str]()
     stop.on_request(ended.set)
 
     def work() -> None:
-        press_ctrl_c()
+        send(signum)
         assert ended.wait(60)
         trail.append("ended")
         raise OSError("the JVM is gone")
@@ -53,12 +56,13 @@ def test_ctrl_c_ends_what_runs_and_its_errors_are_not_told() -> None:
         run_stoppable(work, stop)
     assert trail == ["ended"], "it was waited for"
     assert logging.root.manager.disable == logging.CRITICAL
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "a second Ctrl-C changes nothing"
+    assert {signal.getsignal(each) for each in SIGNALS} == {signal.SIG_IGN}, "a second Ctrl-C changes nothing"
 
 
-def test_ctrl_c_counts_also_when_the_work_has_just_ended() -> None:
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_signal_counts_also_when_the_work_has_just_ended(signum: signal.Signals) -> None:
     with pytest.raises(Interrupted):
-        run_stoppable(press_ctrl_c, stop := Stop())
+        run_stoppable(lambda: send(signum), stop := Stop())
     assert stop.is_requested
 
 
