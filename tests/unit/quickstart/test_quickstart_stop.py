@@ -17,8 +17,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[dict[signal.Signals, object]]:
-    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
-    yield dict(before)
+    """What is set before a test: as in a terminal, although the whole run may ignore some (nohup, a shell's `&`)."""
+    before = {signum: signal.signal(signum, signal.SIG_DFL) for signum in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield {signum: signal.getsignal(signum) for signum in SIGNALS}
     for signum, handler in before.items():
         signal.signal(signum, handler)
     logging.disable(logging.NOTSET)
@@ -64,6 +66,12 @@ def test_a_signal_counts_also_when_the_work_has_just_ended(signum: signal.Signal
     with pytest.raises(Interrupted):
         run_stoppable(lambda: send(signum), stop := Stop())
     assert stop.is_requested
+
+
+def test_a_tour_outlives_its_terminal_under_nohup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    run_stoppable(lambda: send(signal.SIGHUP), stop := Stop())
+    assert not stop.is_requested
 
 
 def test_the_work_stops_where_it_looks() -> None:
