@@ -10,6 +10,7 @@ READER = "pyspark_raftlake.reader"
 PLANNING = "pyspark_raftlake.planning"
 POSITIONS = "pyspark_raftlake.positions"
 QUICKSTART = "raftlake.quickstart.spark"
+QUICKSTART_STOP = "raftlake.quickstart.stop"
 
 DAMAGED = "                self._leave_damaged(fetched.node_id, asked, damage)\n                fetching = None\n"
 MARKS = "        if partition not in self._maybe_late_bound or self._initial is None or self._initial[partition] != begin:\n"
@@ -343,6 +344,33 @@ QUICKSTART_END = (
         edits=(Edit(QUICKSTART, "    client.is_connected = False\n", ""),),
         by_tests=True,
         places=("unit/quickstart/test_quickstart_spark_end.py",),
+    ),
+    Mutant(
+        name="tour-that-hears-ctrl-c-alone",
+        source="a tour that was ended by SIGTERM left its directory, and Spark's processes to themselves",
+        edits=(Edit(QUICKSTART_STOP, "for signum in stop_signals()}", "for signum in (signal.SIGINT,)}"),),
+        by_tests=True,
+        places=("unit/quickstart/test_quickstart_stop.py",),
+    ),
+    Mutant(
+        name="tour-that-leaves-its-handlers",
+        source="a program that had run the tour did not end on SIGTERM any more",
+        edits=(Edit(QUICKSTART_STOP, "        signal.signal(signum, handler)\n", "        pass\n"),),
+        by_tests=True,
+        places=("unit/quickstart/test_quickstart_stop.py",),
+    ),
+    Mutant(
+        name="tour-that-a-second-signal-breaks-off",
+        source="a second signal ended the process amid its end, with its directory left",
+        edits=(
+            Edit(
+                QUICKSTART_STOP,
+                "            signal.signal(signum, signal.SIG_IGN)\n",
+                "            signal.signal(signum, signal.SIG_DFL)\n",
+            ),
+        ),
+        by_tests=True,
+        places=("unit/quickstart/test_quickstart_stop.py",),
     ),
 )
 

@@ -1,7 +1,7 @@
 """Planted bugs in the directories of a local quorum: starts that were interrupted, settings that were lost, lost nodes.
 
 `LOCAL_SETTINGS`: settings that its owner chose or wrote by hand, and that went without a word; connections that
-a start is short of; signals that end the tour.
+a start is short of.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ DIRECTORIES = "raftlake.local_directories"
 INTERRUPTED = ("unit/local/test_local_directories_interrupted.py",)
 SETTINGS = "raftlake.local_settings"
 KEPT = ("unit/local/test_local_settings.py",)
-STOPPED = ("unit/quickstart/test_quickstart_stop.py",)
 
 HOSTILE_LOCAL = (
     mutant(
@@ -233,29 +232,5 @@ LOCAL_SETTINGS = (
         "    if shares.connections == settings.connections_max:\n",
         "    if shares.connections == 2_000:\n",
         KEPT,
-    ),
-    mutant(
-        "tour-that-hears-ctrl-c-alone",
-        "a tour that was ended by SIGTERM left its directory, and Spark's processes to themselves",
-        "raftlake.quickstart.stop",
-        "for signum in stop_signals()}",
-        "for signum in (signal.SIGINT,)}",
-        STOPPED,
-    ),
-    mutant(
-        "tour-that-leaves-its-handlers",
-        "a program that had run the tour did not end on SIGTERM any more",
-        "raftlake.quickstart.stop",
-        "        signal.signal(signum, handler)\n",
-        "        pass\n",
-        STOPPED,
-    ),
-    mutant(
-        "tour-that-a-second-signal-breaks-off",
-        "a second signal ended the process amid its end, with its directory left",
-        "raftlake.quickstart.stop",
-        "            signal.signal(signum, signal.SIG_IGN)\n",
-        "            signal.signal(signum, signal.SIG_DFL)\n",
-        STOPPED,
     ),
 )

@@ -252,6 +252,7 @@ class BlobTest {
 
     @Test
     void aProcessThatWritesLargeFilesLooksForOrphansOnceAnHour() throws IOException {
+        // The hour of this test's own pipeline began when its files were opened, by another clock.
         String unseen = Spaces.newPipeline();
         AtomicLong nowMs = new AtomicLong(System.currentTimeMillis() + 10_000);
         Queue<Runnable> looks = new ArrayDeque<>();
